@@ -35,6 +35,7 @@ from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
 from ackfloor.live.lane_requests import carry_out_lane_order
+from ackfloor.live.pause_orders import WorkerPauses
 from ackfloor.live.retry_orders import carry_out_retry_order
 from ackfloor.live.worker_orders import answer_order
 from ackfloor.live.worker_settings import WorkerSettings
@@ -207,19 +208,23 @@ class Process:
         suspects, clock = worker.engine.suspects, SystemClock()
         breakers = self._breakers = WorkerBreakers(worker.engine, self._send_if_room)
         self._frame_handlers[Kind.SUSPECTS] = lambda body: suspects.learn(suspects_in(body))
-        self._frame_handlers[Kind.BREAKERS] = lambda body: self._force(
-            breakers.take(body, clock.now())
+        pauses = WorkerPauses(worker.engine)
+        self._frame_handlers[Kind.BREAKERS] = lambda body: self._obeyed(
+            Kind.BREAKERS_TAKEN, breakers.take(body, clock.now())
+        )
+        self._frame_handlers[Kind.PAUSES] = lambda body: self._obeyed(
+            Kind.PAUSES_TAKEN, pauses.take(body, clock.now())
         )
         for kind, body in tuple(self._mail):
             if kind is Kind.RESUME:
                 # Only now: later the breaker may have closed.
                 breakers.resume(body, clock.now())
-            elif kind in {Kind.SUSPECTS, Kind.BREAKERS}:
+            elif kind in {Kind.SUSPECTS, Kind.BREAKERS, Kind.PAUSES}:
                 self._frame_handlers[kind](body)
 
-    def _force(self, answer: bytes) -> None:
-        """Answer that breakers were forced, and publish a snapshot even if none changed state."""
-        self._send(Kind.BREAKERS_TAKEN, answer)
+    def _obeyed(self, kind: Kind, answer: bytes) -> None:
+        """Answer an operator's orders, and publish a snapshot even if no state changed."""
+        self._send(kind, answer)
         if self._loop is not None:
             self._loop.snapshots.mark_changed()
 

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from ackfloor.live import breaker_orders as breakers
 from ackfloor.live import breaker_requests as breaker_control
 from ackfloor.live import lane_requests as lane_control
+from ackfloor.live import pause_orders
 from ackfloor.live import retry_requests as early_control
 from ackfloor.live import run_control as control
-from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
+from ackfloor.live.breaker_requests import BreakerControl
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import LaneRequests, carry_out_lane_order
+from ackfloor.live.pause_orders import PauseAction, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import ConfigControl
@@ -52,6 +55,7 @@ class _Address:
                 early_control.PATH: RetryRequests(token, self._ask, anywhere=False),
                 lane_control.PATH: LaneRequests(token, self._ask_lanes, anywhere=False),
                 breaker_control.PATH: BreakerControl(token, self._force, anywhere=False),
+                pause_orders.PATH: PauseControl(token, self._pause, anywhere=False),
             },
         )
         host, _, port = self.server.start("127.0.0.1:0").rpartition(":")
@@ -92,6 +96,17 @@ class _Address:
     ) -> Change:
         self.reached += 1
         assert action in breakers.Action
+        assert isinstance(handler, str)
+        assert for_s is None or for_s > 0
+        assert len(reason) <= LONGEST_REASON
+        assert wait_s > 0
+        return Change((), (), {}, (), 0, ())
+
+    def _pause(
+        self, action: PauseAction, handler: str, for_s: float | None, reason: str, wait_s: float
+    ) -> Change:
+        self.reached += 1
+        assert action in PauseAction
         assert isinstance(handler, str)
         assert for_s is None or for_s > 0
         assert len(reason) <= LONGEST_REASON
@@ -151,6 +166,7 @@ _paths = st.sampled_from(
         "/retry",
         "/lanes",
         "/breaker",
+        "/handlers",
         "/none",
         "/livez?a=1&b",
         "//",
@@ -166,6 +182,7 @@ _bodies = st.sampled_from(
         {"action": "promote", "topic": "t", "places": {"0": [17, 21]}},
         {"action": "open", "handler": "bill", "for_s": 1800, "reason": "the bank is away"},
         {"action": "close", "handler": "\ud800", "for_s": float("nan")},
+        {"action": "pause", "handler": "bill", "for_s": 0.5, "reason": "\ud800"},
         {"action": ["count"], "topic": "t", "places": {"²": [1.5]}},
         {"action": "retry", "handler": "bill", "keys": ["a", "\ud800"], "places": ["t/0/1"]},
         {"action": "delay", "handler": "bill", "all": True, "delay_s": 1e308, "dry_run": 0},

@@ -293,6 +293,11 @@ def test_paused_partitions_are_counted_by_their_reason(run: RunMetrics) -> None:
             {"handler_held": 1, "breaker_open": 0, "breaker_allowed": 64, "guard_tripped": 0},
         ),
         (
+            # An operator's pause is as somebody wants it: `AckfloorHandlerPaused` is not about it.
+            {"paused": True, "paused_for_s": 60.0, "paused_reason": "a migration"},
+            {"handler_held": 0, "handler_paused": 1, "breaker_open": 0, "breaker_allowed": 64},
+        ),
+        (
             {"breaker": OPEN, "tripped": True},
             {
                 "handler_held": 1,

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ackfloor import ConfigError
 from ackfloor.observe import (
     CONTROL_BYTES,
+    BlockedLanes,
     ControlRequest,
     Fault,
     PartitionsAssigned,
@@ -25,7 +26,7 @@ from ackfloor.testing.local_kafka.node import free_ports
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response, parse_listen
-from tests.monitoring.samples import NOW_MS, SNAPSHOT, snapshot
+from tests.monitoring.samples import NOW_MS, SNAPSHOT, handler, snapshot
 from tests.monitoring.test_worker import COUNTED
 
 
@@ -136,6 +137,31 @@ def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
     )
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_handler_that_an_operator_paused_is_a_note(run: RunMetrics, address: str) -> None:
+    """The run stays ready; of several workers the one that is paused for longest is told."""
+    pauses: list[dict[str, object]] = [
+        {"paused": True, "paused_for_s": 600.4, "paused_reason": "a migration"},
+        {"paused": True, "paused_for_s": None, "paused_reason": ""},
+    ]
+    notes = []
+    for number, pause in enumerate(pauses):
+        worker = WorkerMetrics()
+        bill = handler(name="ship", blocked=BlockedLanes(), **pause)
+        worker.snapshot(snapshot(handlers=(bill,)))
+        run.update(number, worker.report())
+        response, body = ask(address, "/readyz")
+        assert response.status == 200
+        notes.append(json.loads(body)["notes"][0])
+    assert notes == [
+        {
+            "check": "paused",
+            "message": f"handler ship: an operator paused it {how_long}; "
+            "`ackfloor handlers resume ship` ends that",
+        }
+        for how_long in ("for another 10m (a migration)", "until it is resumed (no reason given)")
+    ]
 
 
 def test_readyz_says_why_not(run: RunMetrics, address: str) -> None:

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from ackfloor.cli.breaker import breaker_commands as breaker
+from ackfloor.cli.handlers import handler_commands
 from ackfloor.cli.reference import cli_reference as reference
 from ackfloor.cli.reference import headers_reference
 from ackfloor.cli.retry import retry_promote as retry_early
@@ -26,6 +27,7 @@ from ackfloor.dead_letters.rules import redrive_rules as redrive
 from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.kafka.topics.permissions import NEEDED
 from ackfloor.live import breaker_orders as breakers
+from ackfloor.live.pause_orders import PauseAction
 from ackfloor.live.retry_orders import Action
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_handlers.demo import seeded_orders as seed
@@ -46,6 +48,7 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "what a job is to do": (redrive_shown.TO_DO, Disposition),
     # Counting is a dry run of the others.
     "what was done early": (retry_early._DONE, {*Action} - {Action.COUNT}),
+    "what was done to a handler": (handler_commands._DONE, {*PauseAction}),
     "what was done to a breaker": (breaker._DONE, {*breakers.Action}),
     "what is wanted of a breaker": (breakers._FORCED, {*breakers.Action}),
     "why a dead letter was left": (redrive._REASONS, redrive.Left),

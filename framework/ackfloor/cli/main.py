@@ -19,6 +19,7 @@ import ackfloor
 from ackfloor.cli.breaker.breaker_commands import breaker_app
 from ackfloor.cli.config.config_show import config_app
 from ackfloor.cli.config.policy import policy_app
+from ackfloor.cli.handlers.handler_commands import handlers_app
 from ackfloor.cli.lanes.lane_commands import lanes_app
 from ackfloor.cli.progress.acks import acks
 from ackfloor.cli.progress.lag import lag
@@ -72,6 +73,7 @@ cli.add_typer(topics_app, name="topics")
 cli.add_typer(config_app, name="config")
 cli.add_typer(breaker_app, name="breaker")
 cli.add_typer(lanes_app, name="lanes")
+cli.add_typer(handlers_app, name="handlers")
 cli.add_typer(retry_app, name="retry")
 cli.add_typer(dlq_app, name="dlq")
 cli.command()(lag)

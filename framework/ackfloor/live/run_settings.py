@@ -4,7 +4,7 @@ The settings in force come from layers: the code, the live part of the file (`se
 environment, the flags, and on top the values given with `config set`. A change is checked against
 the app before any worker gets it; if it is refused, nothing changes. The supervisor sends the
 newest version to each worker until it has it; a worker that is started gets it before anything
-else but forced breakers.
+else but forced breakers and paused handlers.
 
 Two threads: the supervisor's loop calls everything but `change`, which runs in a request's thread
 and waits until the loop is done.
@@ -25,6 +25,7 @@ from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import RunBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
+from ackfloor.live.pause_orders import RunPauses
 from ackfloor.live.requests import Change, Request, Requests
 from ackfloor.live.settings_file import SettingsFile
 from ackfloor.live.worker_orders import WorkerOrders
@@ -89,12 +90,16 @@ class RunSettings:
         self._sent: dict[int, int] = {}
         self._running: set[int] = set()
         self._reread_asked = False
-        #: Orders about waiting records and circuit breakers go the same way.
+        #: Orders about waiting records, circuit breakers and handlers go the same way.
         self.retry_orders, self.lane_orders = WorkerOrders(Kind.RETRY_NOW), WorkerOrders(Kind.LANES)
         self._orders = {Kind.RETRY_NOW_DONE: self.retry_orders, Kind.LANES_DONE: self.lane_orders}
-        self.breakers = RunBreakers(lambda: [spec.name for spec in self.launch.handlers])
+        self.breakers, self.pauses = RunBreakers(self._names), RunPauses(self._names)
+        self._kept = (self.breakers, self.pauses)
         self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
+
+    def _names(self) -> list[str]:
+        return [spec.name for spec in self.launch.handlers]
 
     # The supervisor's loop.
 
@@ -104,8 +109,9 @@ class RunSettings:
 
     def started(self, worker: int, tell: Tell) -> None:
         """Send a new worker process its settings, for which it waits."""
-        # Forced breakers first: it begins to work once it has its settings.
-        self.breakers.started(worker, tell)
+        # These first: it begins to work once it has its settings.
+        for kept in self._kept:
+            kept.started(worker, tell)
         self._sent.pop(worker, None)
         self._send_newest(worker, tell)
 
@@ -113,7 +119,8 @@ class RunSettings:
         """Take a worker's frame."""
         if kind in self._orders:
             self._orders[kind].received(worker, body)
-        self.breakers.received(worker, kind, body)
+        for kept in self._kept:
+            kept.received(worker, kind, body)
         if kind is not Kind.SETTINGS_TAKEN:
             return
         answer = Answer.from_bytes(body)
@@ -131,7 +138,8 @@ class RunSettings:
     def gone(self, worker: int) -> None:
         """A worker process ended."""
         self._sent.pop(worker, None)
-        self.breakers.gone(worker)
+        for kept in self._kept:
+            kept.gone(worker)
         self._left(worker)
         if worker in self.state.refused_by:
             self._note_refusal(worker, "")
@@ -147,7 +155,8 @@ class RunSettings:
             self._send_newest(worker, tell)
         for orders in self._orders.values():
             orders.step(self._running, tell)
-        self.breakers.step(self._running, tell)
+        for kept in self._kept:
+            kept.step(self._running, tell)
         self._requests.pending()
 
     # Requests.
@@ -261,7 +270,8 @@ class RunSettings:
         self._running.discard(worker)
         for orders in self._orders.values():
             orders.left(worker)
-        self.breakers.left(worker)
+        for kept in self._kept:
+            kept.left(worker)
         self._requests.left(worker)
 
     def _note_refusal(self, worker: int, refused: str) -> None:

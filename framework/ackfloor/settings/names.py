@@ -36,10 +36,12 @@ ALIASES = {
 }
 #: Variables that are read elsewhere and are no settings.
 OTHER_VARIABLES = ("ACKFLOOR_CONFIG", "ACKFLOOR_STATE_DIR", "ACKFLOOR_GROUP", "ACKFLOOR_OUTPUT")
-#: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`.
+#: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`. `handlers` is a section of
+#: settings as well: there it takes the second word to tell a twin from a misspelt setting.
 COMMANDS = (
-    "ACKS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "INFLIGHT", "LAG", "LANES",
-    "POLICY", "RETRY", "RUN", "SPARK", "TOPICS",
+    "ACKS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "HANDLERS_LS",
+    "HANDLERS_PAUSE", "HANDLERS_RESUME", "INFLIGHT", "LAG", "LANES", "POLICY", "RETRY", "RUN",
+    "SPARK", "TOPICS",
 )  # fmt: skip
 
 

@@ -203,6 +203,11 @@ HANDLER_GAUGES = (
         lambda h: float(h.held_for_s > 0 or _breaker_open(h)),
     ),
     _handler(
+        "handler_paused",
+        "1 while an operator pauses the handler (`ackfloor handlers pause`): nothing of it starts.",
+        lambda h: float(h.paused),
+    ),
+    _handler(
         "breaker_open",
         "1 while the handler's circuit breaker is not closed: too many records failed in a row, or "
         "an operator opened it, and only trials start.",
@@ -291,7 +296,7 @@ FAULT_SINCE = _saturation(
 PAUSED = _saturation(
     "partitions_paused",
     ("group", "reason"),
-    "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (it asked for a "
+    "Partitions the worker doesn't fetch at the moment. `reason` is `handler` (it is in a "
     "pause, or keeps too many failed records), a limit of the partition (`open`, `waiting`, "
     "`span`, `metadata`), or `worker` (a limit of the worker's); of several the first.",
 )

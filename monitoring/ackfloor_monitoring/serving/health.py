@@ -8,6 +8,7 @@ the first two, and a restart would only deliver again.
 Ready fails for everything an operator should know: workers missing, starting, draining or without
 an assignment or a broker that authorizes them, faults that keep records open (such as an open
 circuit breaker or a missing permission), handlers that asked for a pause.
+An operator's pause of a handler is deliberate: it is a note, and the run stays ready.
 """
 
 from __future__ import annotations

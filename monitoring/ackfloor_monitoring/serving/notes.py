@@ -1,15 +1,16 @@
 """Notes: what people should know of a run that is ready all the same.
 
 They stand beside the reasons of `/readyz` and never make a run unready: a restart or a load
-balancer can't mend what they say.
+balancer can't mend what they say, or an operator wants it so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 
 from ackfloor.core.values.durations import format_duration
-from ackfloor.observe import BlockedLanes, SettingsState, Snapshot
+from ackfloor.observe import BlockedLanes, HandlerSnapshot, SettingsState, Snapshot
 
 Note = dict[str, str]
 
@@ -34,6 +35,27 @@ def lane_notes(snapshots: Iterable[Snapshot], now_ms: int) -> Iterator[Note]:
                 blocked.setdefault(handler.name, []).append(handler.blocked)
     for name, each in sorted(blocked.items()):
         yield {"check": "lanes", "message": f"handler {name}: {_blocked(each, now_ms)}"}
+
+
+def pause_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
+    """Which handlers an operator paused: of each the last to end, of all workers."""
+    paused: dict[str, list[HandlerSnapshot]] = {}
+    for snapshot in snapshots:
+        for handler in snapshot.handlers:
+            if handler.paused:
+                paused.setdefault(handler.name, []).append(handler)
+    for name, each in sorted(paused.items()):
+        last = max(each, key=lambda h: inf if h.paused_for_s is None else h.paused_for_s)
+        for_s = last.paused_for_s
+        how_long = "until it is resumed"
+        if for_s is not None:
+            how_long = f"for another {format_duration(max(1, round(for_s)))}"
+        why = last.paused_reason or "no reason given"
+        message = (
+            f"handler {name}: an operator paused it {how_long} ({why}); "
+            f"`ackfloor handlers resume {name}` ends that"
+        )
+        yield {"check": "paused", "message": message}
 
 
 def _blocked(each: list[BlockedLanes], now_ms: int) -> str:

@@ -27,8 +27,9 @@ from ackfloor.live.breaker_orders import (
     RunBreakers,
     WorkerBreakers,
 )
-from ackfloor.live.breaker_requests import LONGEST_REASON, BreakerControl
+from ackfloor.live.breaker_requests import BreakerControl
 from ackfloor.live.frames import Answer
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.requests import Change
 from ackfloor.runtime.supervision.channel import Kind
 from tests.framework.core.worlds import HeldWorld

@@ -18,6 +18,7 @@ from ackfloor.control import SettingsState
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import Action
 from ackfloor.live.frames import Answer, Overdue, SettingsVersion
+from ackfloor.live.pause_orders import PauseAction
 from ackfloor.live.requests import Change
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.runtime.supervision.channel import Kind
@@ -137,7 +138,7 @@ def concurrency(launch: Launch) -> int:
     return launch.handlers[0].concurrency
 
 
-def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> None:
+def test_a_worker_that_starts_has_what_operators_want_before_its_settings(run: Run) -> None:
     """It begins when it has these; the names that can be forced are those of the run."""
     version: list[Kind] = []
 
@@ -146,14 +147,17 @@ def test_a_worker_that_starts_has_its_breakers_before_its_settings(run: Run) -> 
         return True
 
     run.settings.received(0, Kind.BREAKERS_OPEN, b'{"bill": [50, "Boom: x"]}')
-    asking = threading.Thread(
-        target=lambda: run.settings.breakers.force(Action.OPEN, "pay.back", None, "", 20.0)
+    orders = (
+        lambda: run.settings.breakers.force(Action.OPEN, "pay.back", None, "", 20.0),
+        lambda: run.settings.pauses.order(PauseAction.PAUSE, "pay.back", None, "", 20.0),
     )
-    asking.start()
-    while asking.is_alive():
-        run.settings.step(tell)
+    for order in orders:
+        asking = threading.Thread(target=order)
+        asking.start()
+        while asking.is_alive():
+            run.settings.step(tell)
     run.settings.started(0, tell)
-    assert version == [Kind.RESUME, Kind.BREAKERS, Kind.SETTINGS]
+    assert version == [Kind.RESUME, Kind.BREAKERS, Kind.PAUSES, Kind.SETTINGS]
 
 
 # The file.

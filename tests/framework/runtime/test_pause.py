@@ -170,3 +170,42 @@ def test_a_pause_after_the_deadline_pauses_nothing(kind: str) -> None:
         worker.send("orders", b"next")
         worker.until(lambda: b"next" in ended)
         assert worker.watcher.told(HandlerHeld) == []
+
+
+# An operator's.
+
+
+@EVERY
+@pytest.mark.parametrize("options", [{}, ORDERED], ids=["unordered", "key"])
+def test_nothing_starts_while_an_operator_pauses_a_handler(
+    kind: str, options: dict[str, str]
+) -> None:
+    """What runs ends, the executor gives back the rest, and the snapshot says for how long."""
+    app, gate, starts = App("g"), Gate(), []
+
+    def script(delivery: Delivery) -> Iterator[Gate]:
+        starts.append((delivery.partition, delivery.offset))
+        if not gate.is_open:
+            yield gate
+
+    register(app, kind, "orders", script, concurrency=2, **options)
+    with live(app) as worker:
+        engine = worker.loop.engine
+        worker.send("orders", b"x", key=b"a", n=20)
+        worker.send("orders", b"x", key=b"b", n=20)
+        worker.until(lambda: gate.arrived == 2)
+        engine.pause("handle", worker.clock.now().mono_s + 3600, "a migration", worker.clock.now())
+        worker.loop.turn(0.005)
+        worker.until(lambda: not worker.executor().queued())
+        gate.open()
+        worker.until(lambda: not list(worker.executor().running()))
+        worker.turn_for(0.2)
+        assert len(starts) == 2
+        worker.until(lambda: worker.watcher.latest and worker.watcher.latest.handlers[0].paused)
+        shown = worker.watcher.latest.handlers[0]
+        assert (shown.paused_reason, shown.held_for_s) == ("a migration", 0.0)
+        assert 3500 < shown.paused_for_s <= 3600
+        engine.resume("handle", worker.clock.now())
+        worker.until(worker.settled)
+        worker.until(lambda: not worker.watcher.latest.handlers[0].paused)
+    assert len(starts) == len(set(starts)) == 40

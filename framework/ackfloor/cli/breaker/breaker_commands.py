@@ -19,12 +19,12 @@ from ackfloor.cli.shared.run_address import (
     TokenFileOption,
     credentials,
     exit_unless_all_applied,
+    order_terms,
     post,
 )
-from ackfloor.core.values.durations import format_duration, parse_duration
-from ackfloor.core.values.setting_error import SettingError
+from ackfloor.core.values.durations import format_duration
 from ackfloor.live.breaker_orders import Action
-from ackfloor.live.breaker_requests import LONGEST_REASON, PATH
+from ackfloor.live.breaker_requests import PATH
 
 breaker_app = Commands(
     name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True
@@ -65,8 +65,8 @@ def open_(
     Failed records go to the retry topics at most at its park rate, and successes don't close it.
     Exits with 5 if a worker has not answered or has refused.
     """
-    asked = _asked(for_, reason)
-    _force(credentials(listen, token_file, config), Action.OPEN, handler, asked, output)
+    terms = order_terms(for_, reason)
+    _force(credentials(listen, token_file, config), Action.OPEN, handler, terms, output)
 
 
 @breaker_app.command()
@@ -85,8 +85,8 @@ def close(
     their policy, to the dead-letter topic. Exits with 5 if a worker has not answered or has
     refused.
     """
-    asked = _asked(for_, reason)
-    _force(credentials(listen, token_file, config), Action.CLOSE, handler, asked, output)
+    terms = order_terms(for_, reason)
+    _force(credentials(listen, token_file, config), Action.CLOSE, handler, terms, output)
 
 
 @breaker_app.command()
@@ -104,27 +104,10 @@ def auto(
     _force(credentials(listen, token_file, config), Action.AUTO, handler, {}, output)
 
 
-def _asked(for_: str | None, reason: str | None) -> dict[str, Any]:
-    """The part of the request that comes from `--for` and `--reason`.
-
-    Raises:
-        SettingError: one of them has an invalid value.
-    """
-    asked: dict[str, Any] = {"reason": reason or ""}
-    if len(asked["reason"]) > LONGEST_REASON:
-        shown, most = f"{asked['reason'][:20]}...", f"at most {LONGEST_REASON} characters"
-        raise SettingError("--reason", shown, "too long to be shown", f"write {most}")
-    if for_ is not None:
-        asked["for_s"] = parse_duration(for_, field="--for")
-        if not asked["for_s"]:
-            raise SettingError("--for", for_, "no time at all", 'write a duration such as "30m"')
-    return asked
-
-
 def _force(
-    run: tuple[str, str], action: Action, handler: str, asked: dict[str, Any], output: Output
+    run: tuple[str, str], action: Action, handler: str, terms: dict[str, Any], output: Output
 ) -> None:
-    answer = post(*run, PATH, {"action": action, "handler": handler, **asked})
+    answer = post(*run, PATH, {"action": action, "handler": handler, **terms})
     workers = answer["workers"]
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))

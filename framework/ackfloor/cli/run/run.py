@@ -25,6 +25,8 @@ from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
 from ackfloor.live.lane_requests import PATH as LANES_PATH
 from ackfloor.live.lane_requests import LaneRequests
+from ackfloor.live.pause_orders import PATH as HANDLERS_PATH
+from ackfloor.live.pause_orders import PauseControl
 from ackfloor.live.retry_requests import PATH as RETRY_PATH
 from ackfloor.live.retry_requests import RetryRequests
 from ackfloor.live.run_control import PATH, ConfigControl
@@ -239,6 +241,8 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
     monitor.control(LANES_PATH, LaneRequests(token.token, live.lane_orders.ask, anywhere=anywhere))
     breakers = BreakerControl(token.token, live.breakers.force, anywhere=anywhere)
     monitor.control(BREAKER_PATH, breakers)
+    pauses = PauseControl(token.token, live.pauses.order, anywhere=anywhere)
+    monitor.control(HANDLERS_PATH, pauses)
     log.info("settings can be changed with `ackfloor config set`; the token is in %s", token.path)
     return token
 

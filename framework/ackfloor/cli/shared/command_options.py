@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand
 
 from ackfloor.errors import ConfigError
-from ackfloor.settings.layers import HIDDEN
+from ackfloor.settings.layers import HIDDEN, SECTIONS
 from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
 #: Options that may have an empty value: keys of records may be empty.
@@ -116,7 +116,7 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse_unknown_variables(root: Any) -> None:
-    twins = tuple(f"{PREFIX}{name.upper()}_" for name in getattr(root, "commands", ()))
+    twins = tuple(f"{PREFIX}{name.upper()}_" for name in _names(root))
     known = set(_variables(root))
     for variable, value in sorted(os.environ.items()):
         name = variable.upper()
@@ -124,6 +124,18 @@ def _refuse_unknown_variables(root: Any) -> None:
             fix = nearest(name, {each: each for each in known}, "`--help` names the variables")
             why = "no option has this variable"
             raise ConfigError(variable, HIDDEN, why, fix, source="the environment")
+
+
+def _names(root: Any) -> Iterator[str]:
+    """What the variables of options begin with, one for each command.
+
+    Two words where the first is also a section of settings, which are checked elsewhere.
+    """
+    for name, command in getattr(root, "commands", {}).items():
+        if name in SECTIONS:
+            yield from (f"{name}_{each}" for each in command.commands)
+        else:
+            yield name
 
 
 def _variables(command: Any) -> Iterator[str]:

@@ -12,7 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError, ConfigError
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import SCHEME
 from ackfloor.live.token import FIELD, read_token, token_path
 from ackfloor.runtime.supervision.exit_codes import Exit
@@ -145,6 +148,23 @@ def post(listen: str, token: str, path: str, tree: object) -> Any:
     if response.status == http.client.METHOD_NOT_ALLOWED:
         why = 'it takes no settings (app.control = "off", or no ackfloor run)'
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
+
+
+def order_terms(for_: str | None, reason: str | None) -> dict[str, Any]:
+    """The part of an order about a handler that comes from `--for` and `--reason`.
+
+    Raises:
+        SettingError: one of them has an invalid value.
+    """
+    terms: dict[str, Any] = {"reason": reason or ""}
+    if len(terms["reason"]) > LONGEST_REASON:
+        shown, most = f"{terms['reason'][:20]}...", f"at most {LONGEST_REASON} characters"
+        raise SettingError("--reason", shown, "too long to be shown", f"write {most}")
+    if for_ is not None:
+        terms["for_s"] = parse_duration(for_, field="--for")
+        if not terms["for_s"]:
+            raise SettingError("--for", for_, "no time at all", 'write a duration such as "30m"')
+    return terms
 
 
 def _asked(

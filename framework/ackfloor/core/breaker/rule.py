@@ -242,6 +242,11 @@ class Breaker:
         quiet_since_s = max(self._last_first_s, self._last_success_s, self.since_s)
         return self.is_open and now_s - quiet_since_s >= rules.gives_in_after_s
 
+    def rested(self, now_s: float) -> None:
+        """Nothing could be tried until now: only what does not come from now on counts for it."""
+        if self.is_open:
+            self._last_first_s = now_s
+
     def recovered(self, now_s: float) -> bool:
         """Whether its last trial has succeeded and there has been nothing to try for a minute.
 

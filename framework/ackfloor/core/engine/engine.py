@@ -276,6 +276,14 @@ class Engine:
         self._breakers.paused(state)
         self._pauses.begin(state, duration_s, reason, now)
 
+    def pause(self, handler: str, until_s: float, reason: str, now: Now) -> None:
+        """An operator pauses a handler until a time (monotonic seconds; infinity for ever)."""
+        self._pauses.pause(self._state.handlers[handler], until_s, reason, now)
+
+    def resume(self, handler: str, now: Now) -> None:
+        """An operator resumes a handler; a pause that it asked for itself goes on."""
+        self._pauses.resume(self._state.handlers[handler], now)
+
     @property
     def in_question(self) -> bool:
         """Whether so many records failed in a row that `judge` is to be called."""

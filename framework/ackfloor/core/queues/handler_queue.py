@@ -123,6 +123,19 @@ class HandlerQueue:
                 self.exclusive.append(item)
                 return
 
+    def withdraw(self, delivery: TrackedDelivery) -> bool:
+        """Take out a record that waits here and has nothing behind it in its lane.
+
+        Returns whether it was here: if not, the executor has it.
+        """
+        for items in (self.exclusive, self.items):
+            for n, item in enumerate(items):
+                first = next(iter(item), None) if isinstance(item, Lane) else item
+                if first is delivery and self._lanes.withdraw(delivery):
+                    del items[n]
+                    return True
+        return False
+
     def forget_closed(self) -> None:
         """Partitions were dropped: nothing of them starts any more."""
         for items in (self.items, self.exclusive):

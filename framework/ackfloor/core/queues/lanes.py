@@ -263,6 +263,21 @@ class Lanes:
             return found
         return out if found is out else None
 
+    def withdraw(self, delivery: TrackedDelivery) -> bool:
+        """Take a record that has not started out of its lane, unless another is in there."""
+        lane = delivery.lane
+        if isinstance(lane, Lane):
+            if len(lane) > 1:
+                return False
+            lane.clear()
+            self._freed(lane)
+        elif lane is not None:
+            if self._live.get(lane) is not delivery:
+                return False
+            del self._live[lane]
+        delivery.lane = None
+        return True
+
     def leave(self, delivery: TrackedDelivery) -> Lane | None:
         """Take a failed record out of its lane, so that those behind it need not wait for its slot.
 

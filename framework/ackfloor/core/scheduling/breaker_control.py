@@ -250,6 +250,9 @@ class Breakers:
             return ""
         if not rules.enabled:
             return "disabled"
+        if handler.paused_until_s:
+            # Nothing is tried while an operator pauses it.
+            return ""
         if handler.circuit.breaker.gives_in(rules, now.mono_s):
             return "gave in"
         circuit = handler.circuit

@@ -20,7 +20,9 @@ S2  nothing else starts while one runs alone, for `LONGEST_S` at most;
 S3  what comes after a suspect in its lane waits until the suspect has ended;
 S4  a suspect that could run does so as soon as no other runs; those with most deaths first;
 S5  none starts while a dead letter of a crash is not committed, for `COMMIT_S` at most: another
-    death would bring the condemned record back.
+    death would bring the condemned record back;
+S6  one of a handler that an operator paused holds up nothing, unless it runs: it waits for another
+    turn, which it gets when the handler is resumed.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ class Suspects:
         self._waiting: list[_Queue] = []
         #: (handler, lane) -> the queue of that lane, also while its first suspect runs.
         self._lanes: dict[Hashable, _Queue] = {}
-        self._current: tuple[TrackedDelivery, _Queue] | None = None
+        self._current: tuple[TrackedDelivery, _Queue, Suspicion] | None = None
         #: Until when `_current`, or what must end before it, is waited for.
         self._until_s = 0.0
         #: Condemned; they stay suspects until they are committed.
@@ -260,7 +262,7 @@ class Suspects:
     def _start(self, queue: _Queue, suspicion: Suspicion, now: Now, *, exclusive: bool) -> None:
         delivery = queue.popleft()[0]
         self._waiting.remove(queue)
-        self._current = (delivery, queue)
+        self._current = (delivery, queue, suspicion)
         queue.handler.suspect = delivery
         self._until_s = now.mono_s + LONGEST_S
         self._state.dispatch(queue.handler, [delivery], ahead=True, exclusive=exclusive)
@@ -277,9 +279,15 @@ class Suspects:
             )
         )
 
-    def _still_runs(self, delivery: TrackedDelivery, queue: _Queue, now: Now) -> bool:
+    def _still_runs(
+        self, delivery: TrackedDelivery, queue: _Queue, suspicion: Suspicion, now: Now
+    ) -> bool:
         if not delivery.closed:
-            if queue.handler.held_until_s > now.mono_s:
+            if queue.handler.paused_until_s > now.mono_s:
+                if not delivery.started_s and queue.handler.queue.withdraw(delivery):
+                    self._postpone(delivery, queue, suspicion)
+                    return False
+            elif queue.handler.held_until_s > now.mono_s:
                 # It asked for a pause: the others need not wait for that.
                 self._set_exclusive(False, now)
             if now.mono_s < self._until_s:
@@ -290,6 +298,13 @@ class Suspects:
         queue.handler.suspect = None
         self._go_on(queue)
         return False
+
+    def _postpone(self, delivery: TrackedDelivery, queue: _Queue, suspicion: Suspicion) -> None:
+        """A suspect has not started, and may not for long: it waits as before its turn."""
+        self._current = None
+        queue.handler.suspect = None
+        queue.appendleft((delivery, suspicion))
+        self._waiting.append(queue)
 
     def _go_on(self, queue: _Queue) -> None:
         """A suspect has ended: dispatch what waited behind it, up to the next one."""

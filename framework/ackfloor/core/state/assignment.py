@@ -70,6 +70,7 @@ class HandlerState:
     """One handler's rules, its lanes, queue and circuit breaker, and what stops it."""
 
     __slots__ = (
+        "asked_until_s",
         "batch_buffer",
         "behind",
         "circuit",
@@ -77,6 +78,8 @@ class HandlerState:
         "held_until_s",
         "lanes",
         "open_retries",
+        "paused_reason",
+        "paused_until_s",
         "queue",
         "resting",
         "rests_in_pause",
@@ -91,9 +94,15 @@ class HandlerState:
         # A slot may be busy for longer than with its record, or in another process: then it is not
         # free when its record ends.
         self.lanes = Lanes(singly=not (rules.by_hand or rules.killable))
-        #: It asked for a pause until then (monotonic seconds); 0 where it did not.
+        #: Nothing of it starts until then (monotonic seconds; infinity until further notice): the
+        #: later of the two below. 0 where it is in no pause.
         self.held_until_s = 0.0
+        #: It asked for a pause itself until then, and why; 0 where it did not.
+        self.asked_until_s = 0.0
         self.held_reason = ""
+        #: An operator paused it until then, and why; 0 where none did.
+        self.paused_until_s = 0.0
+        self.paused_reason = ""
         #: What may start, and no executor has.
         self.queue = HandlerQueue(
             self.lanes, ordered=rules.ordering != "unordered", batches=rules.batch is not None

@@ -126,8 +126,8 @@ def _handler(
         running=len(running),
         queued=len(handler.queue) + executor.queued(),
         abandoned=executor.abandoned(),
-        held_for_s=max(0.0, handler.held_until_s - now.mono_s) if handler.held_until_s else 0.0,
-        held_reason=handler.held_reason if handler.held_until_s else "",
+        held_for_s=_left_s(handler.asked_until_s, now) or 0.0,
+        held_reason=handler.held_reason if handler.asked_until_s else "",
         oldest=tuple(
             _running(d, n, handler, executor, now) for n, d in enumerate(running[:OLDEST])
         ),
@@ -138,7 +138,15 @@ def _handler(
         max_redeliveries=rules.policy.max_redeliveries,
         lane_waiting=handler.lanes.records(),
         blocked=blocked_lanes(handler, state, now),
+        paused=handler.paused_until_s > 0,
+        paused_for_s=_left_s(handler.paused_until_s, now),
+        paused_reason=handler.paused_reason,
     )
+
+
+def _left_s(until_s: float, now: Now) -> float | None:
+    """How long a pause lasts yet; None where there is none, or it has no end."""
+    return max(0.0, until_s - now.mono_s) if 0 < until_s < inf else None
 
 
 def _breaker(handler: HandlerState, state: WorkerState, now: Now) -> BreakerSnapshot:

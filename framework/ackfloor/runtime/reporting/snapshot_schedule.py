@@ -43,6 +43,6 @@ class Freshness:
         # What runs gets older, and so does what is wrong, or waits to be written.
         self.changed = (
             bool(snapshot.faults)
-            or any(handler.running or handler.held_for_s for handler in snapshot.handlers)
+            or any(h.running or h.held_for_s or h.paused_for_s for h in snapshot.handlers)
             or any(partition.parking for partition in snapshot.partitions)
         )

@@ -45,6 +45,8 @@ class Kind(Enum):
     LANES_DONE = b"M"
     #: JSON: what became of an operator's order on circuit breakers.
     BREAKERS_TAKEN = b"B"
+    #: JSON: what became of an operator's order to pause or resume handlers.
+    PAUSES_TAKEN = b"K"
     #: JSON: the circuit breakers that are open, and not forced by an operator.
     BREAKERS_OPEN = b"N"
 
@@ -60,6 +62,8 @@ class Kind(Enum):
     LANES = b"L"
     #: JSON: the circuit breakers that operators force, all of them.
     BREAKERS = b"F"
+    #: JSON: the handlers that operators have paused, all of them.
+    PAUSES = b"H"
     #: JSON: the circuit breakers that were open in the worker that this one replaces.
     RESUME = b"A"
 

@@ -18,7 +18,8 @@ from ackfloor.control import Control
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.live.breaker_orders import Action
-from ackfloor.live.breaker_requests import LONGEST_REASON, PATH, BreakerControl
+from ackfloor.live.breaker_requests import PATH, BreakerControl
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.requests import Change
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.observe import BreakerSnapshot

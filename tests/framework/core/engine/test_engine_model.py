@@ -3,20 +3,21 @@
 The machine plays the executors, the broker and the clock: it reads records (with holes), starts
 and ends handlers in any order and with any outcome, lets deadlines pass, answers twice and late,
 confirms and refuses parks, answers commits late or with errors, changes settings, moves the heads
-of blocked lanes as an operator would, and takes partitions away and gives them back in the middle
-of all that.
+of blocked lanes, pauses and resumes the handler as an operator would, lets it pause itself, and
+takes partitions away and gives them back in the middle of all that.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
-from ackfloor.core.messages.commands import Cancel, Pause, Resume
+from ackfloor.core.messages.commands import Cancel, Pause, Resume, TakeBack
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.queues.lanes import Work
@@ -85,6 +86,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.ended: list[TrackedDelivery] = []
         self.commits: list[CommitPosition] = []
         self.paused: set[int] = set()
+        #: How often everything was asked back; a slot ends a work that it took before.
+        self.recalls = 0
         for partition in range(PARTITIONS):
             self.gain(partition)
 
@@ -103,6 +106,8 @@ class EngineMachine(RuleBasedStateMachine):
         for command in self.world.commands:
             if isinstance(command, Pause):
                 self.paused.update(p.partition for p in command.partitions)
+            elif isinstance(command, TakeBack):
+                self.recalls += 1
             elif isinstance(command, Resume):
                 for partition, position in command.positions:
                     self.paused.discard(partition.partition)
@@ -163,6 +168,7 @@ class EngineMachine(RuleBasedStateMachine):
                 self.follow()
                 return
             delivery = item.popleft()
+            item.recalls = self.recalls
         else:
             delivery = item
         if delivery.closed or delivery.assignment.stopping:
@@ -230,11 +236,18 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             self.world.finish(delivery, outcome)
         if run is not None and not delivery.keeps_lane():
-            # The worker goes on with its lane, or finds it empty and leaves.
-            self.world.ready.append(run)
+            self.go_on_with(run)
         if not was_closed and (outcome is ACKED or isinstance(outcome, Discarded)):
             self.note_settled(delivery)
         self.follow()
+
+    def go_on_with(self, run: Work) -> None:
+        """The worker goes on with its lane, or finds it empty and leaves; or was asked to end."""
+        if run.recalls == self.recalls:
+            self.world.ready.append(run)
+        else:
+            self.world.engine.unit_ended("bill", run, self.world.now)
+            self.world.take()
 
     @staticmethod
     def answer(delivery: TrackedDelivery, outcome: Outcome) -> bool:
@@ -336,6 +349,29 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.take()
         self.follow()
 
+    @rule(for_s=st.sampled_from([0.2, 3.0, inf]))
+    def pause(self, for_s: float) -> None:
+        """An operator pauses the handler, for a while or until further notice."""
+        self.world.engine.pause("bill", self.world.now_s + for_s, "a test", self.world.now)
+        self.world.take()
+        self.follow()
+        assert not self.startable()
+
+    @rule(for_s=st.sampled_from([0.2, 3.0]))
+    def hold(self, for_s: float) -> None:
+        """The handler asks for a pause itself."""
+        self.world.engine.hold("bill", for_s, "away", self.world.now)
+        self.world.take()
+        self.follow()
+        assert not self.startable()
+
+    @rule()
+    def resume(self) -> None:
+        """An operator resumes the handler, paused or not."""
+        self.world.engine.resume("bill", self.world.now)
+        self.world.take()
+        self.follow()
+
     def open_records(self) -> set[Key]:
         """What is open of the partitions that are owned."""
         assigned = self.world.engine.assignments.values()
@@ -364,6 +400,7 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end everything that is open can be handled: nothing is stranded."""
         world = self.world
+        self.resume()
         for _ in range(200):
             while self.may_start():
                 self.start()
@@ -375,7 +412,7 @@ class EngineMachine(RuleBasedStateMachine):
                     self.note_settled(delivery)
                 world.finish(delivery, delivery.outcome or ACKED)
                 if run is not None:
-                    world.ready.append(run)
+                    self.go_on_with(run)
             self.running.clear()
             for write in world.writes:
                 self.note_settled(write.delivery)
@@ -421,6 +458,15 @@ class EngineMachine(RuleBasedStateMachine):
             assert a.paused == (a.partition in self.paused)
         if not (self.world.engine.flow.open_count or self.world.held):
             assert not self.paused & self.owned
+
+    @invariant()
+    def nothing_may_start_in_a_pause(self) -> None:
+        """What executors have not started has come back, until the later pause has ended."""
+        handler = self.world.engine.state.handlers["bill"]
+        both = max(handler.asked_until_s, handler.paused_until_s)
+        assert handler.held_until_s == both
+        if both > self.world.now_s:
+            assert not self.startable()
 
     @invariant()
     def one_at_a_time_in_a_lane(self) -> None:

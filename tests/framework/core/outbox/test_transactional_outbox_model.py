@@ -134,6 +134,7 @@ class TransactionalEngineMachine(EngineMachine):
     def teardown(self) -> None:
         """In the end everything that is open can be handled: nothing is stranded."""
         world = self.world
+        self.resume()
         for _ in range(200):
             for position in self.commits:
                 world.engine.committed([(position, None)], world.now)
@@ -145,7 +146,7 @@ class TransactionalEngineMachine(EngineMachine):
                     self.note_settled(delivery)
                 world.finish(delivery, ACKED)
                 if run is not None:
-                    world.ready.append(run)
+                    self.go_on_with(run)
             self.running.clear()
             if world.transactions:
                 if self.decided is None:

@@ -162,6 +162,7 @@ class BatchMachine(EngineMachine):
         """In the end everything can be handled, and nothing is left behind in any corner."""
         engine = self.world.engine
         handler = engine.state.handlers["bill"]
+        self.resume()
         for _ in range(300):
             self.collect()
             while self.may_start():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import inf
 
+import pytest
+
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.commands import TakeBack
 from ackfloor.core.messages.events import RecordDeadLettered, SuspectCleared, SuspectStarted
@@ -15,8 +17,17 @@ from ackfloor.core.records.record import Failure
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import COMMIT_S, LONGEST_S
-from ackfloor.core.state.assignment import HandlerRules
-from tests.framework.core.worlds import DLQ, TIER, HeldWorld, MemoryRecord, World, offsets_of
+from ackfloor.core.state.assignment import HandlerRules, HandlerState
+from ackfloor.core.state.worker_state import Route
+from tests.framework.core.worlds import (
+    DLQ,
+    TIER,
+    HeldWorld,
+    MemoryRecord,
+    World,
+    deliveries_in,
+    offsets_of,
+)
 
 HOW = "was killed by signal 11 (SIGSEGV)"
 BY_KEY = HandlerRules("bill", "key")
@@ -399,6 +410,83 @@ def test_no_suspect_of_a_paused_handler_is_started() -> None:
     made.tick(31.0)
     assert step(made) == [TakeBack("bill")]
     assert exclusive(made)
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key", "partition"])
+@pytest.mark.parametrize("singly", [True, False], ids=["singly", "in works"])
+def test_a_suspect_of_a_handler_that_an_operator_paused_has_its_turn_later(
+    ordering: str, singly: bool
+) -> None:
+    """S6: neither records nor another suspect wait for it; resumed, it runs as it should, alone."""
+    made = World(HandlerRules("bill", ordering, manual=not singly))
+    other = made.engine.state.handlers["other"] = HandlerState(HandlerRules("other"))
+    made.routes["calls"] = Route("other", "calls")
+    known = [("orders", 0, 0, 2, HOW), ("calls", 0, 0, 1, HOW)]
+    made.engine.suspects.learn(known)
+    made.assign()
+    made.assign(topic="calls")
+    made.engine.polled(keyed(range(2), b"a"), made.now)
+    step(made)
+    step(made)
+    assert (exclusive(made), started(made)) == (True, [0])
+    made.engine.pause("bill", inf, "a migration", made.now)
+    made.take()
+    made.engine.polled([MemoryRecord("calls", 0, offset) for offset in range(2)], made.now)
+    step(made, LONGEST_S * 2)
+    assert not exclusive(made)
+    assert [d.assignment.topic for d in flat(made)] == ["calls", "calls"]
+    for offset in (0, 1):
+        made.finish(at(made, offset))
+    step(made, 60.0)
+    assert made.engine.suspects.over == [("calls", 0, 0)]
+    assert (exclusive(made), started(made), other.suspect) == (False, [], None)
+    made.engine.resume("bill", made.now)
+    step(made)
+    step(made)
+    assert (exclusive(made), started(made)) == (True, [0])
+    suspect = made.start()
+    made.finish(suspect)
+    made.leave(suspect)
+    step(made)
+    assert made.engine.suspects.over == [("calls", 0, 0), ("orders", 0, 0)]
+    assert (exclusive(made), started(made)) == (False, [1])
+
+
+def flat(made: World) -> list[TrackedDelivery]:
+    """What was given and nobody has taken."""
+    return [delivery for item in made.ready for delivery in deliveries_in(item)]
+
+
+def test_a_suspect_that_runs_when_an_operator_pauses_its_handler_runs_on_alone() -> None:
+    """It may still kill the worker: what it runs beside would be suspected with it."""
+    made = world({0: 2})
+    made.read(range(2))
+    step(made)
+    step(made)
+    suspect = at(made, 0)
+    made.engine.pause("bill", inf, "a migration", made.now)
+    step(made, 30.0, quiet=False)
+    assert exclusive(made)
+    made.finish(suspect)
+    step(made)
+    assert (exclusive(made), started(made)) == (False, [])
+    assert made.engine.suspects.over == [("orders", 0, 0)]
+
+
+def test_a_partition_may_leave_while_its_suspect_waits_for_an_operator() -> None:
+    """Its next owner handles it; here nothing is left of it."""
+    made = world({0: 2}, BY_KEY)
+    made.engine.polled(keyed(range(2), b"a"), made.now)
+    step(made)
+    step(made)
+    made.engine.pause("bill", inf, "a migration", made.now)
+    step(made, 1.0)
+    made.revoke()
+    made.engine.resume("bill", made.now)
+    step(made)
+    assert (exclusive(made), started(made)) == (False, [])
+    assert not made.engine.suspects.active
+    assert made.engine.flow.open_count == 0
 
 
 def test_a_suspect_in_a_tier_waits_its_time_and_runs_like_any_other() -> None:

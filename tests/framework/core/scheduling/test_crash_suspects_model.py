@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +43,17 @@ class ModelWorker:
         ]
         self.next_offset += len(keys)
         self.world.engine.polled(records, self.world.now)
+        self.do_commands()
+
+    def pause(self) -> None:
+        """An operator pauses the handler."""
+        self.world.engine.pause("bill", inf, "a test", self.world.now)
+        self.do_commands()
+        assert not self.world.ready
+
+    def resume(self) -> None:
+        """An operator resumes the handler, paused or not."""
+        self.world.engine.resume("bill", self.world.now)
         self.do_commands()
 
     def turn(self) -> None:
@@ -92,7 +105,7 @@ class ModelWorker:
     steps=st.lists(
         st.one_of(
             st.lists(st.integers(0, 3), min_size=1, max_size=6),
-            st.sampled_from(["turn", "start"]),
+            st.sampled_from(["turn", "start", "pause", "resume"]),
             st.integers(0, SLOTS),
         ),
         max_size=40,
@@ -106,12 +119,11 @@ def test_any_course_of_events(
     for step in steps:
         if isinstance(step, list):
             worker.read(step)
-        elif step == "turn":
-            worker.turn()
-        elif step == "start":
-            worker.start()
+        elif isinstance(step, str):
+            getattr(worker, step)()
         elif isinstance(step, int):
             worker.finish(step)
+    worker.resume()
     for _ in range(8 * worker.next_offset + 8):
         worker.turn()
         worker.start()
