@@ -155,6 +155,11 @@ class How:
             raise ControlFailed("; ".join(unreached.values()))
         return cls(runs, dry_run, yes, output, unreached)
 
+    @property
+    def alone(self) -> bool:
+        """Whether a single run is asked: what it says against it is the failure."""
+        return len(self.runs) + len(self.unreached) == 1
+
 
 _HowOption = Annotated[How, Made(How.of)]
 
@@ -281,7 +286,7 @@ def _ask(how: How, asked: dict[str, object]) -> Outcome:
         try:
             answer = post(run, token, PATH, asked)
         except ControlFailed as exc:
-            if len(how.runs) + len(how.unreached) == 1:
+            if how.alone:
                 raise
             outcome.refused[run] = str(exc)
             continue
