@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
-from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Failed, Park
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -182,7 +182,7 @@ class LaneOrders:
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         if head.envelope is not None:
             due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
-            head.envelope = replace(head.envelope, not_before_ms=due_ms)
+            head.envelope = changed(head.envelope, not_before_ms=due_ms)
         self._state.wait(head, due_s)
 
     def _park(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
