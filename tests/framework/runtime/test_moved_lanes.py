@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
+from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register
@@ -100,6 +103,8 @@ def test_heads_are_moved_at_any_moment(kind: str, seed: int) -> None:
     register(app, kind, "orders", work.script, ordering="key", retry=SOON, concurrency=4)
     with live(app) as worker:
         offsets, operator = write(worker, seed), Operator(worker, seed)
+        # The dead-letter topic refuses the first writes: their lanes wait, whatever is said.
+        worker.broker.fail_publish("orders--g--dlq", times=6)
         runs_on(worker, work, operator)
         check(worker, work, operator, offsets)
 
@@ -152,3 +157,46 @@ def test_heads_are_moved_while_partitions_leave_and_come(kind: str) -> None:
             handled = list(dict.fromkeys(work.handled[key]))
             assert handled == [offset for offset in all_ if offset in set(handled)]
             assert set(all_) - set(handled) <= gone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_withheld_heads_are_moved_while_trials_of_them_start(kind: str) -> None:
+    """Lanes of the source topic and of its retry topic, behind an open breaker."""
+    app, work = App("g"), Work()
+    register(
+        app, kind, "orders", work.script, ordering="key", on_failure="park", concurrency=4,
+        retry=RetryPolicy.fixed("20ms", 50), breaker=CircuitBreaker(park_rate="600/h"),
+    )  # fmt: skip
+    moves = [Action.PARK, Action.PARK, Action.DEAD_LETTER, Action.DISCARD]
+    with live(app, breakers=True) as worker:
+        write(worker, 5)
+        operator = Operator(worker, 5)
+        engine = worker.loop.engine
+        engine.force("handle", Forced.OPEN, inf, "", worker.clock.now())
+
+        def each_moved() -> bool:
+            # Trials of what is withheld are a second and more apart.
+            worker.skip(0.5)
+            operator.acts(operator.noise.choice(moves))
+            return all(operator.done[action] >= 8 for action in set(moves))
+
+        worker.until(each_moved, "heads are moved")
+        work.mended = True
+        engine.force("handle", None, inf, "", worker.clock.now())
+        engine.force("handle", Forced.CLOSED, inf, "", worker.clock.now())
+
+        def all_ended() -> bool:
+            worker.skip(0.5)
+            return worker.settled() and all(
+                not assignment.tracker.open for assignment in engine.assignments.values()
+            )
+
+        worker.until(all_ended, "all has ended")
+        assert operator.done[Action.PARK] <= len(worker.parked("orders"))
+        dead = [each.origin.offset for each in worker.dlq("orders")]
+        assert len(dead) == len(set(dead)) == operator.done[Action.DEAD_LETTER]
+        discarded = len(worker.watcher.told(RecordDiscarded))
+        assert discarded == operator.done[Action.DISCARD]
+        handled = [offset for offsets in work.handled.values() for offset in offsets]
+        assert len(handled) == RECORDS - len(dead) - discarded
+        assert all(each.held == each.held_bytes == 0 for each in engine.assignments.values())

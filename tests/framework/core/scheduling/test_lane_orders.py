@@ -12,6 +12,7 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDeadLettered, RecordDiscarded
 from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.parking.transaction import TransactionOutcome
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.records.record import Failure
@@ -401,3 +402,23 @@ def test_what_a_snapshot_looks_at_does_not_grow_with_the_lanes() -> None:
 
     few, many = steps(50), steps(200)
     assert many == few
+
+
+def test_a_head_in_a_transaction_holds_its_lane_until_it_is_committed() -> None:
+    """Aborted, it is written again; moved meanwhile it is not."""
+    lanes = Lanes(BLOCKING, transactional=True)
+    lanes.blocks(b"a")
+    lanes.offsets_started()
+    assert lanes.does(Action.DEAD_LETTER).done == 1
+    lanes.engine.transact(lanes.now)
+    lanes.take()
+    assert lanes.does(Action.DISCARD).left == {"dead_lettering": 1}
+    lanes.end_transaction(TransactionOutcome("fenced"))
+    assert lanes.offsets_started() == []
+    assert lanes.does(Action.RETRY).left == {"dead_lettering": 1}
+    lanes.tick(10)
+    lanes.engine.transact(lanes.now)
+    lanes.take()
+    lanes.end_transaction()
+    assert lanes.offsets_started() == [3, 6]
+    assert lanes.floor() == 9
