@@ -105,11 +105,14 @@ class LaneOrders:
         handler = self._state.handlers.get(order.handler)
         if handler is None:
             return LaneAnswer(refused=f"no handler {order.handler}")
-        if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
-            return LaneAnswer(refused=why)
         answer, heads = LaneAnswer(), list[TrackedDelivery]()
         left = Counter[str]()
-        for lane, head in self._wanted(handler, order.wanted, answer.found):
+        # What is named is looked for in any case: what is refused is not missing.
+        wanted = list(self._wanted(handler, order.wanted, answer.found))
+        if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
+            answer.refused = why
+            return answer
+        for lane, head in wanted:
             doing = doing_of(lane, head)
             if doing is Head.WAITING or (
                 doing is Head.WITHHELD and order.action in _MOVES_WITHHELD

@@ -263,6 +263,8 @@ def test_what_is_leaving_is_left_to_its_next_owner(lanes: Lanes) -> None:
 def test_an_order_that_can_not_be_done_is_refused(lanes: Lanes) -> None:
     """With the reason; nothing was done."""
     assert "on_failure='block'" in lanes.does(Action.PARK).refused
+    answer = lanes.does(Action.PARK, b"nobody", b"b")
+    assert (answer.done, answer.found) == (0, {1}), "what is refused is not missing"
     order = LaneOrder(Action.RETRY, "nobody")
     assert lanes.engine.lane_orders.carry_out(order, lanes.now).refused == "no handler nobody"
     assert lanes.blocked.count == 2
