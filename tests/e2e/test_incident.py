@@ -21,9 +21,7 @@ from tests.structure.sources import REPOSITORY
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 #: Without its last part, whose commands tests/e2e/test_blocked_lanes.py gives.
-PAGE = (
-    (REPOSITORY / "docs" / "guide" / "incident.md").read_text().partition("\n## Another night")[0]
-)
+PAGE, _, _ = (REPOSITORY / "docs/guide/incident.md").read_text().partition("\n## Another night")
 APP = "ackfloor_handlers.incident.app:app"
 GIVEN_UP = r"payments--shop--dlq +0 +dlq +- +25 +-"
 #: What each command of the page tells, in the order of the page.
