@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
+from ackfloor.cli.retry import retry_commands
 from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.values.setting_error import SettingError
@@ -250,9 +251,36 @@ def test_retry_moves_them_too(stages: tuple[Stage, Stage]) -> None:
     assert moved.exit_code == Exit.OK
     stages[0].run.workers[0].take()
     assert len(stages[0].run.workers[0].writes) == 1
+    both = done("retry promote", "orders/0/2", "orders/0/0", "--yes", on=stages)
+    assert (both.exit_code, both.stderr) == (Exit.OK, ""), "the second run has one of them"
+    beside = done("retry promote", "orders/0/2", "--yes", on=stages[:1])
+    assert (beside.exit_code, "orders/0/2" in beside.stderr) == (Exit.FAILURE, True)
+    stages[1].metrics.stop()
+    one = done("retry bury", "orders/0/0", "--yes", on=stages)
+    assert one.exit_code == Exit.PARTIAL
+    assert f"no run answers at {stages[1].listen}" in one.stderr
     whole = done("retry promote", "orders", "--yes", on=stages[:1])
     assert (whole.exit_code, "is no retry topic" in whole.stderr) == (Exit.USAGE, True)
     wanted = done("retry promote", "orders/0/0", "--error", "X", "--yes", on=stages[:1])
     assert wanted.exit_code == Exit.USAGE
     other = done("retry bury", "payments/0/0", "--yes", on=stages[:1])
     assert isinstance(other.exception, ControlFailed)
+
+
+def test_retry_ls_says_that_more_are_blocked_than_it_counts(
+    stages: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run names the longest blocked ones; a number without a word would be too low."""
+
+    class NoTopics:
+        def names(self, _group: str | None) -> list[str]:
+            return []
+
+    monkeypatch.setattr(retry_commands, "_open", lambda _: (NoTopics(), None))
+    worker, _ = stages[0].run.workers
+    report = WorkerMetrics()
+    report.snapshot(snapshot(handlers=(handler(blocked=replace(worker.blocked, count=70)),)))
+    stages[0].metrics.update(0, report.report())
+    listed = done("retry ls", "-o", "json", on=stages[:1], token=False)
+    assert [row["delay"] for row in json.loads(listed.stdout)] == ["in place"]
+    assert "worker 0: 68 more lanes of bill are blocked" in listed.stderr
