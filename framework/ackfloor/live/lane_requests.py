@@ -142,11 +142,18 @@ def _from_base64(text: str) -> bytes:
         raise BadRequest(f"keys_base64 {text[:20]!r}: not base64") from None
 
 
+def is_place(text: str) -> bool:
+    """Whether a text names a record: topic/partition/offset."""
+    topic, _, rest = text.partition("/")
+    partition, _, offset = rest.partition("/")
+    numbers = (partition, offset)
+    return bool(topic) and all(n.isascii() and n.isdecimal() and len(n) < 20 for n in numbers)
+
+
 def _place(text: str) -> Place:
     topic, _, rest = text.partition("/")
     partition, _, offset = rest.partition("/")
-    numbers = all(n.isascii() and n.isdecimal() and len(n) < 20 for n in (partition, offset))
-    if not topic or not numbers:
+    if not is_place(text):
         raise BadRequest(f'places {text[:40]!r}: write topic/partition/offset, as "orders/0/17"')
     return topic, int(partition), int(offset)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
@@ -27,15 +27,16 @@ from ackfloor.cli.shared.parameters import (
 from ackfloor.cli.shared.run_address import (
     ControlFailed,
     ListensOption,
+    NoAddress,
     TokenFileOption,
     credentials,
     post,
     runs_of,
 )
-from ackfloor.core.scheduling.lane_orders import Action
+from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.live.lane_requests import LONGEST_REASON, PATH
+from ackfloor.live.lane_requests import LONGEST_REASON, PATH, is_place
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 lanes_app = Commands(
@@ -56,6 +57,7 @@ _DONE = {
     Action.DISCARD: "discarded",
 }
 _LEFT = {
+    TOO_MANY: "is more than one order writes: give the order again",
     "running": "is being delivered: left as it is",
     "queued": "is about to be delivered: left as it is",
     "withheld": "waits for a trial of the circuit breaker, which decides when: left as it is",
@@ -96,6 +98,10 @@ class Which:
         """From the options; raises SettingError where they name nothing."""
         named = {"places": places, "keys": key, "keys_base64": key_base64}
         asked = {name: values for name, values in named.items() if values}
+        for place in places or ():
+            if not is_place(place):
+                fix = "write topic/partition/offset, such as orders/0/17"
+                raise SettingError("TOPIC/PARTITION/OFFSET", place, "names no record", fix)
         if bool(asked) is all_:
             why = "lanes are named as well" if all_ else "no lane is named"
             raise SettingError("--all", all_, why, "write records or --key, or else --all")
@@ -107,12 +113,18 @@ _WhichOption = Annotated[Which, Made(Which.of)]
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How an order is carried out: by which runs, asked for or not, and how the result is shown."""
+    """How an order is carried out: by which runs, asked for or not, and how the result is shown.
+
+    Attributes:
+        runs: their addresses and tokens.
+        unreached: address -> why it has no token; of some of the runs.
+    """
 
     runs: list[tuple[str, str]]
     dry_run: bool
     yes: bool
     output: Output
+    unreached: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -124,9 +136,29 @@ class How:
         config: ConfigOption = None,
         output: OutputOption = Output.table,
     ) -> How:
-        """From the options; raises ControlFailed where a run has no address or token."""
-        runs = [credentials(run, token_file, config) for run in runs_of(listen, config)]
-        return cls(runs, dry_run, yes, output)
+        """From the options; raises ControlFailed where an address is none, or no run has a token.
+
+        A run that has ended has taken its token with it: the others can be reached all the same.
+        """
+        runs, unreached = list[tuple[str, str]](), dict[str, str]()
+        asked = runs_of(listen, config)
+        for run in asked:
+            try:
+                runs.append(credentials(run, token_file, config))
+            except NoAddress:
+                raise
+            except ControlFailed as exc:
+                if len(asked) == 1:
+                    raise
+                unreached[run] = str(exc)
+        if not runs:
+            raise ControlFailed("; ".join(unreached.values()))
+        return cls(runs, dry_run, yes, output, unreached)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a single run is asked: what it says against it is the failure."""
+        return len(self.runs) + len(self.unreached) == 1
 
 
 _HowOption = Annotated[How, Made(How.of)]
@@ -136,7 +168,8 @@ _HowOption = Annotated[How, Made(How.of)]
 def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     """Try the failed records now, whatever is left of their backoff.
 
-    Exits with 5 where not all that was named was reached.
+    Each try is an attempt, and counts for the retry policy like any other. Exits with 5 where not
+    all that was named was reached.
     """
     move_heads(Action.RETRY, handler, which, how)
 
@@ -230,12 +263,12 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
     """
     asked = {"action": action, "handler": handler, **which.asked, **more}
     if not (how.dry_run or how.yes):
-        count = _ask(how.runs, {**asked, "dry_run": True}).done
+        count = _ask(how, {**asked, "dry_run": True}).done
         if count:
             lanes = f"the heads of {count:,} blocked {'lane' if count == 1 else 'lanes'}"
             text = f"{lanes} of {handler} would be {_DONE[action]}"
             confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
-    outcome = _ask(how.runs, {**asked, "dry_run": how.dry_run})
+    outcome = _ask(how, {**asked, "dry_run": how.dry_run})
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     _report(outcome, action, quiet=how.output is Output.json)
@@ -243,16 +276,17 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
         raise typer.Exit(Exit.PARTIAL if outcome.done else Exit.FAILURE)
 
 
-def _ask(runs: Sequence[tuple[str, str]], asked: dict[str, object]) -> Outcome:
-    """What all runs answer; raises ControlFailed where none of them answers."""
+def _ask(how: How, asked: dict[str, object]) -> Outcome:
+    """What all runs answer; raises ControlFailed where the only one does not."""
     outcome = Outcome(str(asked["action"]), str(asked["handler"]), bool(asked["dry_run"]))
+    outcome.refused |= how.unreached
     missing: list[set[str]] = []
     order: dict[str, None] = {}
-    for run, token in runs:
+    for run, token in how.runs:
         try:
             answer = post(run, token, PATH, asked)
         except ControlFailed as exc:
-            if len(runs) == 1:
+            if how.alone:
                 raise
             outcome.refused[run] = str(exc)
             continue
@@ -276,6 +310,8 @@ def _report(outcome: Outcome, action: Action, *, quiet: bool) -> None:
         names = ", ".join(outcome.missing)
         typer.secho(f"blocked in no worker that answered: {names}", fg="yellow", err=True)
     for who, why in outcome.refused.items():
-        typer.secho(f"{who} refused: {why}", fg="red", err=True)
+        # What `post` says begins with the run's address by itself.
+        text = why if who in why else f"{who} refused: {why}"
+        typer.secho(text, fg="red", err=True)
     for who in outcome.silent:
         typer.secho(f"no answer from {who}", fg="red", err=True)

@@ -16,6 +16,7 @@ from ackfloor.cli.shared.run_address import (
     unreported,
     workers_of,
 )
+from ackfloor.core.values.suggestions import there_are
 
 COLUMNS = (
     "record", "handler", "key", "head", "attempt", "error", "blocked_s", "next_try_s", "behind",
@@ -43,12 +44,16 @@ def ls(
     """
     rows: list[dict[str, Any]] = []
     remarks: list[str] = []
+    known: set[str] = set()
     for run in runs_of(listen, config):
         state = read_state(run, config)
         rows += lane_rows(state, run)
-        remarks += [f"{run}: {text}" for text in (*unreported(state), *_more(state))]
+        remarks += [f"{run}: {text}" for text in (*unreported(state), *not_named(state))]
+        known |= handlers_of(state)
     if handler is not None:
         rows = [row for row in rows if row["handler"] == handler]
+        if known and handler not in known:
+            remarks.append(f"no handler {handler}: {there_are(handler, known)}")
     rows.sort(key=lambda row: -row["blocked_s"])
     print_rows(rows, output, COLUMNS, SPARE)
     for text in remarks:
@@ -79,6 +84,11 @@ def lane_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]:
                 }
 
 
+def handlers_of(state: Mapping[str, Any]) -> set[str]:
+    """The names of a run's handlers, as far as its workers have reported."""
+    return {each["name"] for _, worker in workers_of(state) for each in worker["handlers"]}
+
+
 def blocked_of(worker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The handlers of a worker that have blocked lanes, and what its state says of these."""
     for handler in worker["handlers"]:
@@ -107,7 +117,8 @@ def blocked_remarks(state: Mapping[str, Any]) -> Sequence[str]:
     ]
 
 
-def _more(state: Mapping[str, Any]) -> Iterator[str]:
+def not_named(state: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each worker and handler with more blocked lanes than the state names."""
     for number, worker in workers_of(state):
         for name, blocked in blocked_of(worker):
             more = blocked["count"] - len(blocked["oldest"])

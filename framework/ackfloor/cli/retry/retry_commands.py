@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackfloor.cli.lanes.lane_list import blocked_of
+from ackfloor.cli.lanes.lane_list import blocked_of, not_named
 from ackfloor.cli.retry.retry_promote import bury, is_retry_topic, promote
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
@@ -71,9 +71,11 @@ def ls(
         for record in counted(retry_topics.open(topic), topic):
             count.add(record.envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
-    if not topics:
-        rows += blocked_rows(state_if_any(listen, brokers.config), group)
+    state = {} if topics else state_if_any(listen, brokers.config)
+    rows += blocked_rows(state, group)
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
+    for text in not_named(state):
+        typer.secho(text, fg="yellow", err=True)
 
 
 @retry_app.command()

@@ -8,8 +8,8 @@ settled is handled again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +27,8 @@ from ackfloor.cli.shared.parameters import (
 )
 from ackfloor.cli.shared.run_address import (
     ControlFailed,
-    ListenOption,
+    ListensOption,
     TokenFileOption,
-    credentials,
     post,
     read_state,
     workers_of,
@@ -62,7 +61,7 @@ def promote(
     wanted: FilterOptions,
     dry_run: _DryRun = False,
     yes: YesOption = False,
-    listen: ListenOption = None,
+    listen: ListensOption = None,
     token_file: TokenFileOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
@@ -71,15 +70,14 @@ def promote(
 
     Each stays the same delivery; only its wait ends. Records of a source topic are those that block
     a key or partition, as `lanes ls` prints them. Exits with 5 if some of them were not waiting in
-    a worker of this run.
+    a worker of these runs.
     """
-    meant, run = Places.of(places), credentials(listen, token_file, brokers.config)
-    if not is_retry_topic(meant.topic):
-        how = How([run], dry_run, yes, output)
+    meant = Places.of(places)
+    how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
+    if is_retry_topic(meant.topic):
+        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers), how)
+    else:
         _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.config)
-        return
-    selected = Selected.of(meant, wanted, brokers)
-    _carry_out(Action.PROMOTE, selected, run, dry_run=dry_run, yes=yes, output=output)
 
 
 def bury(
@@ -87,7 +85,7 @@ def bury(
     wanted: FilterOptions,
     dry_run: _DryRun = False,
     yes: YesOption = False,
-    listen: ListenOption = None,
+    listen: ListensOption = None,
     token_file: TokenFileOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
@@ -96,15 +94,14 @@ def bury(
 
     Their cause is their last error; the reason becomes dead_letter. Records of a source topic are
     those that block a key or partition, as `lanes ls` prints them. Exits with 5 if some of them
-    were not waiting in a worker of this run.
+    were not waiting in a worker of these runs.
     """
-    meant, run = Places.of(places), credentials(listen, token_file, brokers.config)
-    if not is_retry_topic(meant.topic):
-        how = How([run], dry_run, yes, output)
+    meant = Places.of(places)
+    how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
+    if is_retry_topic(meant.topic):
+        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers), how)
+    else:
         _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.config)
-        return
-    selected = Selected.of(meant, wanted, brokers)
-    _carry_out(Action.BURY, selected, run, dry_run=dry_run, yes=yes, output=output)
 
 
 def is_retry_topic(topic: str) -> bool:
@@ -122,17 +119,28 @@ def _move_heads(
         raise typer.BadParameter(f"{meant.topic!r} is no retry topic: {fix}")
     if wanted != DeadLetterFilter():
         raise typer.BadParameter("records that block a lane are named; leave out what selects them")
-    [(run, _)] = how.runs
-    state = read_state(run, config)
-    readers = {
+    readers = {name for run, _ in how.runs for name in _readers(run, meant.topic, how, config)}
+    if not readers:
+        runs = " or ".join(run for run, _ in how.runs)
+        raise ControlFailed(f"no worker of the run at {runs} reads {meant.topic}")
+    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
+
+
+def _readers(run: str, topic: str, how: How, config: Path | None) -> set[str]:
+    """The handlers to which a run's workers give the records of a topic."""
+    try:
+        state = read_state(run, config)
+    except ControlFailed:
+        if how.alone:
+            raise
+        # It is named when it gets the order.
+        return set()
+    return {
         part["handler"]
         for _, worker in workers_of(state)
         for part in worker["partitions"]
-        if part["topic"] == meant.topic
+        if part["topic"] == topic
     }
-    if not readers:
-        raise ControlFailed(f"no worker of the run at {run} reads {meant.topic}")
-    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,58 +176,74 @@ class Selected:
         return cls(places.topic, found, sum(map(len, (only or {}).values())))
 
 
-def _carry_out(
-    action: Action,
-    meant: Selected,
-    run: tuple[str, str],
-    *,
-    dry_run: bool,
-    yes: bool,
-    output: Output,
-) -> None:
+@dataclass(slots=True)
+class Reached:
+    """What the runs answered.
+
+    Attributes:
+        count: how many records they did it to.
+        silent: the workers that did not answer, with their run.
+        unreached: run -> why it did nothing.
+    """
+
+    unreached: dict[str, str]
+    count: int = 0
+    silent: set[tuple[str, int]] = field(default_factory=set)
+
+
+def _carry_out(action: Action, meant: Selected, how: How) -> None:
     topic, places = meant.topic, meant.places
-    if places and not (dry_run or yes):
+    if places and not (how.dry_run or how.yes):
         records = f"{len(places):,} records of {topic}"
         confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
-    asked = Action.COUNT if dry_run else action
-    count, silent = 0, set[int]()
+    asked = Action.COUNT if how.dry_run else action
+    reached = Reached(dict(how.unreached))
     for part in _parts(places):
-        answer = post(*run, PATH, {"action": asked, "topic": topic, "places": part})
-        count += answer["count"]
-        silent.update(answer["workers"]["silent"])
+        body = {"action": asked, "topic": topic, "places": part}
+        for run in how.runs:
+            _ask(run, body, reached, alone=how.alone)
     all_ = len(places) + meant.gone
-    _tell(action, topic, all_, count, sorted(silent), dry_run=dry_run, output=output)
-    if silent or count < all_:
-        raise typer.Exit(Exit.PARTIAL if count else Exit.FAILURE)
+    _tell(action, topic, all_, reached, how)
+    if reached.silent or reached.unreached or reached.count < all_:
+        raise typer.Exit(Exit.PARTIAL if reached.count else Exit.FAILURE)
 
 
-def _tell(
-    action: Action,
-    topic: str,
-    meant: int,
-    count: int,
-    silent: list[int],
-    *,
-    dry_run: bool,
-    output: Output,
-) -> None:
-    if output is Output.json:
+def _ask(run: tuple[str, str], body: Mapping[str, Any], reached: Reached, *, alone: bool) -> None:
+    """Have one run carry out a part; raises ControlFailed where it does not and is the only one."""
+    try:
+        answer = post(*run, PATH, body)
+    except ControlFailed as exc:
+        if alone:
+            raise
+        reached.unreached[run[0]] = str(exc)
+        return
+    reached.count += answer["count"]
+    reached.silent.update((run[0], worker) for worker in answer["workers"]["silent"])
+
+
+def _tell(action: Action, topic: str, meant: int, reached: Reached, how: How) -> None:
+    count = reached.count
+    if how.output is Output.json:
         facts: dict[str, Any] = {
-            "topic": topic, "action": action.value, "dry_run": dry_run, "meant": meant,
-            "done": count, "silent": silent,
+            "topic": topic, "action": action.value, "dry_run": how.dry_run, "meant": meant,
+            "done": count, "silent": sorted({worker for _, worker in reached.silent}),
+            "unreached": reached.unreached,
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
     else:
-        would = "would be " if dry_run else ""
+        would = "would be " if how.dry_run else ""
         typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
     if count < meant:
+        these = "this run" if how.alone else "these runs"
         typer.secho(
-            f"{meant - count:,} do not wait in a worker of this run: in flight, settled since, not "
+            f"{meant - count:,} do not wait in a worker of {these}: in flight, settled since, not "
             "read yet, or another run's",
             err=True,
         )
-    if silent:
-        typer.secho(f"no answer from worker {', '.join(map(str, silent))}", err=True)
+    for run, worker in sorted(reached.silent):
+        typer.secho(f"no answer from worker {worker} of {run}", err=True)
+    for run, why in reached.unreached.items():
+        typer.secho(f"{run}: {why}", fg="red", err=True)
 
 
 def _parts(places: list[tuple[int, int]]) -> Iterator[dict[str, list[int]]]:

@@ -67,12 +67,12 @@ class Trials(NamedTuple):
     Attributes:
         times: how often it was.
         since_s: when it was for the first time (monotonic seconds).
-        outcome: how its last trial ended.
+        outcome: how its last delivery ended; None where it has followed its policy since.
     """
 
     times: int
     since_s: float
-    outcome: Failed | Rejected
+    outcome: Failed | Rejected | None
 
 
 class WithheldRecords:
@@ -98,6 +98,17 @@ class WithheldRecords:
         """How often a record was withheld."""
         found = self.trials.get(offset)
         return 0 if found is None else found.times
+
+    def last_outcome(self, offset: int) -> Failed | Rejected | None:
+        """How the last delivery of a record ended, where it was withheld because of that."""
+        found = self.trials.get(offset)
+        return None if found is None else found.outcome
+
+    def retried_in_place(self, offset: int) -> None:
+        """A record that was withheld before has failed anew, and follows its policy this time."""
+        found = self.trials.get(offset)
+        if found is not None:
+            self.trials[offset] = found._replace(outcome=None)
 
     def add(self, offset: int, size: int, outcome: Failed | Rejected, now_s: float) -> int:
         """A record is withheld; returns how often it was so far."""

@@ -168,13 +168,15 @@ class SuspectCleared:
 
 @dataclass(frozen=True, slots=True)
 class RecordDiscarded:
-    """A handler discarded a record."""
+    """A handler discarded a record, or an operator did."""
 
     topic: str
     partition: int
     offset: int
     handler: str
     reason: str
+    read_from: str = ""
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,9 +92,9 @@ class DueQueue:
         self.size -= sum(entry[2].size for entry in taken)
         return [(due_s, delivery) for due_s, _, delivery in taken]
 
-    def due_s(self, delivery: TrackedDelivery) -> float | None:
-        """When a delivery is due; None where it does not wait here. Looks at each entry."""
-        return next((due_s for due_s, _, each in self._entries if each is delivery), None)
+    def times(self, offsets: Collection[int]) -> dict[int, float]:
+        """When those of these are due that wait here. Looks at each entry."""
+        return {at: due_s for due_s, at, _ in self._entries if at in offsets}
 
     def hasten(self, now_s: float) -> None:
         """Make everything due now."""

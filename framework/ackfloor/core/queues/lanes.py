@@ -28,12 +28,14 @@ L3  what was taken away or dropped is detached: whatever its old slot posts is i
 L4  nothing of a blocked lane is out until what it waits for lets it go on.
 L5  an assignment's `held` and `held_bytes` are those of the records that are in lanes whose head
     failed, or were when it did or came since: until that head is settled.
+L6  the lanes in `blocked` are those whose head failed and is not settled, those first that wait
+    for longest; `leaving` counts those of them whose head has left.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
@@ -51,15 +53,17 @@ class Lane(deque[TrackedDelivery]):
         holder: the delivery that it waits for.
         head: a delivery of the record that failed, from when it failed until that is settled.
         held: records and bytes that it holds for as long.
+        leaving: its head is on its way to the dead-letter topic: that one is not in it any more.
     """
 
-    __slots__ = ("head", "held", "holder", "key", "out")
+    __slots__ = ("head", "held", "holder", "key", "leaving", "out")
 
     key: LaneKey
     out: TrackedDelivery | Work | Batch | None
     holder: TrackedDelivery | None
     head: TrackedDelivery | None
     held: list[int] | None
+    leaving: bool
 
 
 class Work(deque[TrackedDelivery]):
@@ -83,14 +87,16 @@ class Lanes:
         singly: a slot is done with a lane when its delivery has ended: no work is needed around it.
     """
 
-    __slots__ = ("_holding", "_live", "_singly")
+    __slots__ = ("_blocked", "_live", "_singly", "leaving")
 
     def __init__(self, *, singly: bool = True) -> None:
         self._singly = singly
         #: Name -> the lane, or its one delivery.
         self._live: dict[LaneKey, Lane | TrackedDelivery] = {}
-        #: How many lanes wait for a head that failed.
-        self._holding = 0
+        #: Those that wait for a head that failed, in the order in which these failed first.
+        self._blocked: dict[LaneKey, Lane] = {}
+        #: How many of these wait for a head that is on its way to the dead-letter topic.
+        self.leaving = 0
 
     def __len__(self) -> int:
         return len(self._live)
@@ -98,7 +104,7 @@ class Lanes:
     @property
     def holding(self) -> bool:
         """Whether a lane waits for a head that failed."""
-        return self._holding > 0
+        return bool(self._blocked)
 
     def records(self) -> int:
         """How many records wait for the one in front of them, or for a slot.
@@ -113,12 +119,10 @@ class Lanes:
         lane = self._of(delivery)
         return 0 if lane is None or lane.out is None or delivery.closed else len(lane) + _left(lane)
 
-    def blocked(self) -> list[Lane]:
-        """The lanes whose head failed and is not settled."""
-        if not self._holding:
-            return []
-        lanes = self._live.values()
-        return [lane for lane in lanes if isinstance(lane, Lane) and lane.held is not None]
+    @property
+    def blocked(self) -> Mapping[LaneKey, Lane]:
+        """The lanes whose head failed and is not settled, those first that wait for longest."""
+        return self._blocked
 
     def idle(self, key: LaneKey) -> bool:
         """Whether nothing of a lane is open."""
@@ -189,6 +193,7 @@ class Lanes:
         lane = self._live[key] = Lane()
         lane.key = key
         lane.out = lane.holder = lane.head = lane.held = None
+        lane.leaving = False
         return lane
 
     # Out, and back.
@@ -334,8 +339,13 @@ class Lanes:
     def _forget(self, lane: Lane) -> None:
         del self._live[lane.key]
         # Where its partition is about to leave, its holder was skipped.
-        self._holding -= lane.held is not None
+        self._blocked.pop(lane.key, None)
+        self._leaves(lane, leaving=False)
         lane.held = lane.head = None
+
+    def _leaves(self, lane: Lane, *, leaving: bool) -> None:
+        self.leaving += leaving - lane.leaving
+        lane.leaving = leaving
 
     # Blocking.
 
@@ -356,19 +366,27 @@ class Lanes:
             lane.appendleft(holder)
             holder.lane = lane
         lane.holder = holder
-        self._release_held(lane, holder)
+        failed_before = lane.head is not None and lane.head.record_offset == holder.record_offset
+        self._release_held(lane, holder, goes_on=not failed_before)
         lane.head = holder
         held = lane.held = [0, 0]
-        self._holding += 1
+        # A head that fails again keeps its lane's place.
+        self._blocked[key] = lane
+        self._leaves(lane, leaving=not again)
         for delivery in lane:
             if not delivery.settled:
                 _hold(held, delivery)
 
-    def take_head(self, key: LaneKey, holder: TrackedDelivery) -> None:
-        """What a lane waits for is not to be delivered again: take it out of the lane."""
+    def take_head(self, key: LaneKey, holder: TrackedDelivery) -> bool:
+        """What a lane waits for is not to be delivered again: take it out of the lane.
+
+        Returns whether a lane waited for it.
+        """
         lane = self._find(key)
         if lane and lane.holder is holder and lane[0] is holder:
             lane.popleft()
+            return True
+        return False
 
     def go_on(self, key: LaneKey, holder: TrackedDelivery, *, settled: bool) -> Lane | None:
         """Unblock a lane; returns it if it has records.
@@ -401,11 +419,13 @@ class Lanes:
         if lane is not None:
             self._release_held(lane, head)
 
-    def _release_held(self, lane: Lane, head: TrackedDelivery) -> None:
+    def _release_held(self, lane: Lane, head: TrackedDelivery, *, goes_on: bool = True) -> None:
         if lane.held is not None:
             count, size = lane.held
             lane.held = lane.head = None
-            self._holding -= 1
+            if goes_on:
+                del self._blocked[lane.key]
+            self._leaves(lane, leaving=False)
             head.assignment.held -= count
             head.assignment.held_bytes -= size
 

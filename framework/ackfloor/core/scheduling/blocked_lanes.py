@@ -8,15 +8,16 @@ written to the dead-letter topic. An error or an attempt is not stored for this:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from heapq import nsmallest
+from itertools import islice
 
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Failed, Rejected
 from ackfloor.core.records.record import Failure, Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.state.assignment import HandlerState
+from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from ackfloor.core.state.worker_state import WorkerState
 
@@ -35,23 +36,44 @@ class Head(StrEnum):
 
 
 def blocked_lanes(handler: HandlerState, state: WorkerState, now: Now) -> BlockedLanes:
-    """A handler's blocked lanes, described those that have been blocked for longest."""
-    found = [(lane, head) for lane in handler.lanes.blocked() if (head := newest(lane))]
-    if not found:
+    """A handler's blocked lanes, described those that have been blocked for longest.
+
+    There may be a hundred thousand, and a snapshot is made twice a second: only those that are
+    described are looked at, the rest is in counts that are kept.
+    """
+    lanes = handler.lanes
+    if not lanes.blocked:
         return BlockedLanes()
-    since_ms = {head: _since_ms(head, now) for _, head in found}
-    oldest = nsmallest(MOST_SHOWN, found, key=lambda each: since_ms[each[1]])
-    return BlockedLanes(
-        count=len(found),
-        behind=sum(behind(lane, head) for lane, head in found),
-        since_ms=min(since_ms.values()),
-        oldest=tuple(_describe(lane, head, state, now) for lane, head in oldest),
-    )
+    found = ((lane, head) for lane in lanes.blocked.values() if (head := newest(lane)))
+    shown = list(islice(found, MOST_SHOWN))
+    if not shown:
+        return BlockedLanes()
+    due_s = _due_s([head for _, head in shown])
+    oldest = [_describe(lane, head, due_s.get(head), state, now) for lane, head in shown]
+    oldest.sort(key=lambda each: each.since_ms)
+    count = len(lanes.blocked)
+    held = sum(each.held for each in state.assignments.values() if each.handler is handler)
+    # What an assignment holds, the heads that are still in their lanes are part of.
+    behind = held - (count - lanes.leaving)
+    return BlockedLanes(count, behind, oldest[0].since_ms, tuple(oldest))
 
 
-def _describe(lane: Lane, head: TrackedDelivery, state: WorkerState, now: Now) -> BlockedLane:
+def _due_s(heads: Iterable[TrackedDelivery]) -> dict[TrackedDelivery, float]:
+    """When those of these that wait are due."""
+    of_each: dict[Assignment, dict[int, TrackedDelivery]] = {}
+    for head in heads:
+        of_each.setdefault(head.assignment, {})[head.record_offset] = head
+    return {
+        mine[offset]: due_s
+        for assignment, mine in of_each.items()
+        for offset, due_s in assignment.waiting.times(mine).items()
+    }
+
+
+def _describe(
+    lane: Lane, head: TrackedDelivery, due_s: float | None, state: WorkerState, now: Now
+) -> BlockedLane:
     doing, by_key = doing_of(lane, head), head.assignment.handler.rules.ordering == "key"
-    due_s = head.assignment.waiting.due_s(head) if doing in {Head.WAITING, Head.WITHHELD} else None
     return BlockedLane(
         topic=head.topic,
         partition=head.partition,
@@ -62,7 +84,7 @@ def _describe(lane: Lane, head: TrackedDelivery, state: WorkerState, now: Now) -
         error=state.shown(last_outcome(head).failure),
         since_ms=_since_ms(head, now),
         next_try_ms=None if due_s is None else now.wall_ms + round((due_s - now.mono_s) * 1000),
-        behind=behind(lane, head),
+        behind=behind(lane),
     )
 
 
@@ -74,27 +96,26 @@ def newest(lane: Lane) -> TrackedDelivery | None:
     return head.assignment.tracker.open.get(head.record_offset)
 
 
-def behind(lane: Lane, head: TrackedDelivery) -> int:
+def behind(lane: Lane) -> int:
     """How many records wait behind the head of a blocked lane."""
     held = 0 if lane.held is None else lane.held[0]
-    # A head that is being written elsewhere is not in its lane any more.
-    return held - (doing_of(lane, head) is not Head.DEAD_LETTERING)
+    return held if lane.leaving else held - 1
 
 
 def doing_of(lane: Lane, head: TrackedDelivery) -> Head:
     """What the head of a blocked lane is doing."""
+    if lane.leaving:
+        return Head.DEAD_LETTERING
     if lane.holder is None:
         return Head.RUNNING if head.started_s and not head.closed else Head.QUEUED
-    if not lane or lane[0] is not head:
-        return Head.DEAD_LETTERING
     return Head.WITHHELD if head.record_offset in head.assignment.withheld else Head.WAITING
 
 
 def last_outcome(head: TrackedDelivery) -> Failed | Rejected:
     """How the last delivery of a head ended."""
-    trials = head.assignment.withheld.trials.get(head.record_offset)
-    if trials is not None:
-        return trials.outcome
+    outcome = head.assignment.withheld.last_outcome(head.record_offset)
+    if outcome is not None:
+        return outcome
     if isinstance(head.outcome, Failed | Rejected):
         return head.outcome
     before = head.envelope
@@ -111,8 +132,8 @@ def last_outcome(head: TrackedDelivery) -> Failed | Rejected:
 
 def _attempt(head: TrackedDelivery, doing: Head) -> int:
     """Which delivery of its record was the last to fail."""
-    again = doing is Head.DEAD_LETTERING or head.record_offset in head.assignment.withheld.trials
-    return head.attempt if again else head.attempt - 1
+    withheld = head.assignment.withheld.last_outcome(head.record_offset) is not None
+    return head.attempt if withheld or doing is Head.DEAD_LETTERING else head.attempt - 1
 
 
 def _since_ms(head: TrackedDelivery, now: Now) -> int:

@@ -16,19 +16,19 @@ B3  what is behind a head starts when the head is settled or has left, and in it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
-from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Failed, Park
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
-from ackfloor.core.state.assignment import HandlerState
+from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 
@@ -42,8 +42,15 @@ class Action(StrEnum):
     DISCARD = "discard"
 
 
+#: Those that write a record.
+_WRITES = {Action.PARK, Action.DEAD_LETTER}
 #: A withheld head can't be tried sooner: when one may start is for its circuit breaker to say.
 _MOVES_WITHHELD = {Action.PARK, Action.DEAD_LETTER, Action.DISCARD}
+
+#: A write costs the owner thread about 50 µs: of one order so many at most are begun.
+MOST_WRITES = 10_000
+#: What heads are called that an order has left for the next one.
+TOO_MANY = "too_many"
 
 Place = tuple[str, int, int]
 
@@ -73,7 +80,7 @@ class LaneAnswer:
 
     Attributes:
         done: how many lanes it did it to, or would.
-        left: what a head was doing, of those that it left as they were -> how many.
+        left: what a head was doing, of those that it left as they were -> how many; or `TOO_MANY`.
         found: which of the order's `wanted` it has, by their places there.
         refused: why it did nothing; empty where it did.
     """
@@ -98,11 +105,14 @@ class LaneOrders:
         handler = self._state.handlers.get(order.handler)
         if handler is None:
             return LaneAnswer(refused=f"no handler {order.handler}")
-        if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
-            return LaneAnswer(refused=why)
         answer, heads = LaneAnswer(), list[TrackedDelivery]()
         left = Counter[str]()
-        for lane, head in self._wanted(handler, order.wanted, answer.found):
+        # What is named is looked for in any case: what is refused is not missing.
+        wanted = list(self._wanted(handler, order.wanted, answer.found))
+        if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
+            answer.refused = why
+            return answer
+        for lane, head in wanted:
             doing = doing_of(lane, head)
             if doing is Head.WAITING or (
                 doing is Head.WITHHELD and order.action in _MOVES_WITHHELD
@@ -110,16 +120,22 @@ class LaneOrders:
                 heads.append(head)
             else:
                 left[doing] += 1
-        answer.done, answer.left = len(heads), dict(left)
-        if not order.dry_run:
-            self._move(heads, order, now)
+        if order.action in _WRITES and len(heads) > MOST_WRITES:
+            left[TOO_MANY] = len(heads) - MOST_WRITES
+            del heads[MOST_WRITES:]
+        offsets = _by_assignment(heads)
+        answer.done = _waiting(offsets) if order.dry_run else self._move(offsets, order, now)
+        if answer.done < len(heads):
+            # `retry bury` of a record that is retried in place in a retry topic.
+            left[Head.DEAD_LETTERING] += len(heads) - answer.done
+        answer.left = dict(left)
         return answer
 
     def _wanted(
         self, handler: HandlerState, wanted: Sequence[bytes | Place], found: set[int]
     ) -> Iterator[tuple[Lane, TrackedDelivery]]:
         places = {each: n for n, each in enumerate(wanted)}
-        for lane in handler.lanes.blocked():
+        for lane in handler.lanes.blocked.values():
             head = newest(lane)
             if head is None or head.assignment.stopping:
                 continue
@@ -138,17 +154,19 @@ class LaneOrders:
             )
         return "" if rules.policy.tiers() else f"handler {rules.name} has no retries: no topics"
 
-    def _move(self, heads: Sequence[TrackedDelivery], order: LaneOrder, now: Now) -> None:
-        offsets: dict[object, set[int]] = {}
-        for head in heads:
-            offsets.setdefault(head.assignment, set()).add(head.record_offset)
+    def _move(
+        self, offsets: Mapping[Assignment, Collection[int]], order: LaneOrder, now: Now
+    ) -> int:
+        """Do it to these heads, as far as they wait; returns to how many."""
+        count = 0
         moves: Mapping[Action, Callable[[TrackedDelivery, LaneOrder, Now], None]] = {
             Action.PARK: self._park,
             Action.DEAD_LETTER: self._dead_letter,
             Action.DISCARD: self._discard,
         }
-        for assignment in {head.assignment: None for head in heads}:
-            for due_s, head in assignment.waiting.take(offsets[assignment]):
+        for assignment, chosen in offsets.items():
+            for due_s, head in assignment.waiting.take(chosen):
+                count += 1
                 if order.action is Action.RETRY:
                     self._wait(head, min(due_s, now.mono_s), now)
                 elif order.action is Action.DELAY:
@@ -162,11 +180,12 @@ class LaneOrders:
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
         self._state.flow.look_again()
+        return count
 
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         if head.envelope is not None:
             due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
-            head.envelope = replace(head.envelope, not_before_ms=due_ms)
+            head.envelope = changed(head.envelope, not_before_ms=due_ms)
         self._state.wait(head, due_s)
 
     def _park(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
@@ -180,10 +199,11 @@ class LaneOrders:
 
     def _dead_letter(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
         self._state.block(head, again=False)
-        if head.record_offset in head.assignment.withheld.trials:
-            self._outbox.park(head, Bury(Reason.DEAD_LETTER, last_outcome(head).failure), now)
-        else:
+        outcome = head.assignment.withheld.last_outcome(head.record_offset)
+        if outcome is None:
             self._outbox.bury(head, now)
+        else:
+            self._outbox.park(head, Bury(Reason.DEAD_LETTER, outcome.failure), now)
 
     def _discard(self, head: TrackedDelivery, order: LaneOrder, _now: Now) -> None:
         state, assignment = self._state, head.assignment
@@ -197,5 +217,18 @@ class LaneOrders:
                 head.record_offset,
                 assignment.handler.rules.name,
                 order.reason,
+                assignment.topic,
+                by_operator=True,
             )
         )
+
+
+def _by_assignment(heads: Iterable[TrackedDelivery]) -> dict[Assignment, set[int]]:
+    offsets: dict[Assignment, set[int]] = {}
+    for head in heads:
+        offsets.setdefault(head.assignment, set()).add(head.record_offset)
+    return offsets
+
+
+def _waiting(offsets: Mapping[Assignment, Collection[int]]) -> int:
+    return sum(len(assignment.waiting.times(chosen)) for assignment, chosen in offsets.items())

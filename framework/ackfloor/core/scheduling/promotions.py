@@ -63,7 +63,12 @@ class Promotions:
         """Write those that wait here to the dead-letter topic; returns how many."""
         count = 0
         for assignment, offsets in self._owned(topic, places):
+            handler = assignment.handler
             for _, delivery in assignment.waiting.take(offsets):
+                key = delivery.lane_key(handler.rules.ordering == "key")
+                if handler.lanes.take_head(key, delivery):
+                    # It was retried in place: its lane waits until it is written.
+                    self._state.block(delivery, again=False)
                 self._outbox.bury(delivery, now)
                 count += 1
         return count

@@ -64,6 +64,7 @@ class InPlace:
         due_ms = now.wall_ms + round(wait_s * 1000)
         again = delivery.again(replace(envelope, not_before_ms=due_ms))
         delivery.assignment.tracker.replace(delivery.record_offset, again)
+        delivery.assignment.withheld.retried_in_place(delivery.record_offset)
         return now.mono_s + wait_s, again
 
     def _wait_s(self, delivery: TrackedDelivery, verdict: Park) -> float:

@@ -235,7 +235,8 @@ class WorkerState:
         """A record is settled that its lane waited for: let the lane go on."""
         handler = delivery.assignment.handler
         key = delivery.lane_key(handler.rules.ordering == "key")
-        if handler.batch_buffer is not None:
+        if handler.batch_buffer is not None and handler.rules.in_place:
+            # Only there it has stayed in its lane.
             handler.lanes.settled(key, delivery)
         self.hand_out(handler, handler.lanes.go_on(key, delivery, settled=True))
 

@@ -20,6 +20,7 @@ from ackfloor.core.messages.events import (
     MetadataIgnored,
     PublishFailed,
     RecordDeadLettered,
+    RecordDiscarded,
     RecordsDeleted,
 )
 from ackfloor.core.records.envelope import Reason
@@ -29,6 +30,9 @@ from ackfloor.runtime.logging.logs import about, named, place_of
 from ackfloor.runtime.logging.rate_limit import RateLimit
 
 log = logging.getLogger("ackfloor.worker")
+
+#: Offsets in a line about what an operator discarded.
+MOST_OFFSETS = 100
 
 
 class DeliveryLog:
@@ -50,6 +54,8 @@ class DeliveryLog:
         self._batches = self._kind("%d more calls with several records failed")
         self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
+        #: What an operator has discarded in this turn.
+        self._dropped: list[RecordDiscarded] = []
 
     def _kind(self, summary: str) -> RateLimit:
         self._kinds.append(RateLimit(log, summary))
@@ -79,10 +85,15 @@ class DeliveryLog:
                     _unwritten(event)
             else:
                 self._seldom(event, now_s)
+        if self._dropped:
+            self._tell_dropped()
 
     def _seldom(self, event: Event, now_s: float) -> None:
         """What happens to more than a record."""
-        if isinstance(event, BatchFailed):
+        if isinstance(event, RecordDiscarded):
+            if event.by_operator:
+                self._dropped.append(event)
+        elif isinstance(event, BatchFailed):
             if self._batches.admits(now_s):
                 self._batch(event)
         elif isinstance(event, BreakerOpened | BreakerClosed):
@@ -106,6 +117,24 @@ class DeliveryLog:
             self._first_line(event.error_message),
             extra=_fields(event),
         )
+
+    def _tell_dropped(self) -> None:
+        """An operator discarded records: each is named, for nothing else is left of them."""
+        offsets: dict[tuple[str, int, str, str], list[int]] = {}
+        for event in self._dropped:
+            place = event.read_from, event.partition, event.handler, event.reason
+            offsets.setdefault(place, []).append(event.offset)
+        self._dropped.clear()
+        for (topic, partition, handler, reason), those in offsets.items():
+            for start in range(0, len(those), MOST_OFFSETS):
+                log.warning(
+                    "%s/%d: handler %s: an operator discarded %s: %s",
+                    topic,
+                    partition,
+                    handler,
+                    ", ".join(map(str, those[start : start + MOST_OFFSETS])),
+                    self._first_line(reason),
+                )
 
     def timed_out(self, delivery: TrackedDelivery, now_s: float) -> None:
         """A delivery's time is up."""

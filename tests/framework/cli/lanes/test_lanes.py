@@ -11,9 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
+from ackfloor.cli.retry import retry_commands
 from ackfloor.cli.shared.run_address import ControlFailed
+from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.lane_requests import LONGEST_REASON, PATH, LaneRequests
+from ackfloor.live.token import token_path
 from ackfloor.live.worker_orders import Answers, Tree
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
@@ -164,9 +167,53 @@ def test_a_run_that_does_not_answer_is_named(stages: tuple[Stage, Stage]) -> Non
     stages[1].metrics.stop()
     moved = done("lanes retry", "bill", "--all", "--yes", on=stages)
     assert moved.exit_code == Exit.PARTIAL
-    assert f"{stages[1].listen} refused: no run answers" in moved.stderr
+    assert moved.stderr.startswith(f"no run answers at {stages[1].listen}: ")
     failed = done("lanes retry", "bill", "--all", "--yes", on=stages[1:])
     assert isinstance(failed.exception, ControlFailed)
+
+
+def test_a_run_that_has_ended_keeps_no_other_from_acting(
+    stages: tuple[Stage, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token is gone with it: the others are asked all the same, and it is named."""
+    first, second = stages
+    monkeypatch.setenv("ACKFLOOR_STATE_DIR", str(tmp_path))
+    own = token_path(first.listen, None)
+    own.write_text(TOKEN)
+    own.chmod(0o600)
+    moved = done("lanes retry", "bill", "--all", "--yes", on=stages, token=False)
+    assert moved.exit_code == Exit.PARTIAL
+    assert moved.stdout == "bill: tried now: the heads of 3 blocked lanes\n"
+    assert moved.stderr.startswith(f"{second.listen} refused: ")
+    own.unlink()
+    none = done("lanes retry", "bill", "--all", "--yes", on=stages, token=False)
+    assert isinstance(none.exception, ControlFailed)
+    assert first.run.reached == second.run.reached + 1 == 1
+
+
+def test_a_run_that_refuses_is_named_once(stages: tuple[Stage, Stage]) -> None:
+    """What a run says of its refusal begins with its address."""
+    Path("token").write_text("another" * 8)
+    refused = done("lanes retry", "bill", "--all", "--yes", on=stages)
+    assert refused.exit_code == Exit.FAILURE
+    assert refused.stderr.count("refused") == 2
+
+
+def test_a_handler_that_no_run_has_is_said_to_be_unknown(stages: tuple[Stage, Stage]) -> None:
+    """A misspelt name is no proof that nothing is blocked."""
+    listed = done("lanes ls", "bil", on=stages, token=False)
+    assert listed.stderr == "no handler bil: there is bill\n"
+    assert done("lanes ls", "bill", on=stages, token=False).stderr == ""
+
+
+def test_an_order_that_is_too_large_says_so(
+    stages: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left is for the next order."""
+    monkeypatch.setattr(lane_orders, "MOST_WRITES", 1)
+    moved = done("lanes dead-letter", "bill", "--all", "--yes", on=stages)
+    assert moved.exit_code == Exit.PARTIAL
+    assert "1 is more than one order writes: give the order again" in moved.stderr
 
 
 @pytest.mark.parametrize(
@@ -174,6 +221,7 @@ def test_a_run_that_does_not_answer_is_named(stages: tuple[Stage, Stage]) -> Non
     [
         (["retry", "bill"], "--all=False: no lane is named"),
         (["retry", "bill", "--all", "--key", "a"], "--all=True: lanes are named as well"),
+        (["retry", "bill", "orders/0"], "TOPIC/PARTITION/OFFSET='orders/0': names no record"),
         (["delay", "bill", "10", "--all"], "DURATION='10': a bare number has no unit"),
         (["discard", "bill", "--all", "--reason", " "], "--reason="),
         (["discard", "bill", "--all", "--reason", "x" * (LONGEST_REASON + 1)], "--reason="),
@@ -203,9 +251,36 @@ def test_retry_moves_them_too(stages: tuple[Stage, Stage]) -> None:
     assert moved.exit_code == Exit.OK
     stages[0].run.workers[0].take()
     assert len(stages[0].run.workers[0].writes) == 1
+    both = done("retry promote", "orders/0/2", "orders/0/0", "--yes", on=stages)
+    assert (both.exit_code, both.stderr) == (Exit.OK, ""), "the second run has one of them"
+    beside = done("retry promote", "orders/0/2", "--yes", on=stages[:1])
+    assert (beside.exit_code, "orders/0/2" in beside.stderr) == (Exit.FAILURE, True)
+    stages[1].metrics.stop()
+    one = done("retry bury", "orders/0/0", "--yes", on=stages)
+    assert one.exit_code == Exit.PARTIAL
+    assert f"no run answers at {stages[1].listen}" in one.stderr
     whole = done("retry promote", "orders", "--yes", on=stages[:1])
     assert (whole.exit_code, "is no retry topic" in whole.stderr) == (Exit.USAGE, True)
     wanted = done("retry promote", "orders/0/0", "--error", "X", "--yes", on=stages[:1])
     assert wanted.exit_code == Exit.USAGE
     other = done("retry bury", "payments/0/0", "--yes", on=stages[:1])
     assert isinstance(other.exception, ControlFailed)
+
+
+def test_retry_ls_says_that_more_are_blocked_than_it_counts(
+    stages: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run names the longest blocked ones; a number without a word would be too low."""
+
+    class NoTopics:
+        def names(self, _group: str | None) -> list[str]:
+            return []
+
+    monkeypatch.setattr(retry_commands, "_open", lambda _: (NoTopics(), None))
+    worker, _ = stages[0].run.workers
+    report = WorkerMetrics()
+    report.snapshot(snapshot(handlers=(handler(blocked=replace(worker.blocked, count=70)),)))
+    stages[0].metrics.update(0, report.report())
+    listed = done("retry ls", "-o", "json", on=stages[:1], token=False)
+    assert [row["delay"] for row in json.loads(listed.stdout)] == ["in place"]
+    assert "worker 0: 68 more lanes of bill are blocked" in listed.stderr

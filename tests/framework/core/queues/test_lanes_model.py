@@ -1,4 +1,4 @@
-"""Lanes against a naive model: slots take, end, leave, fail and hang, in any order (L1 to L5)."""
+"""Lanes against a naive model: slots take, end, leave, fail and hang, in any order (L1 to L6)."""
 
 from __future__ import annotations
 
@@ -252,6 +252,14 @@ class LanesMachine(RuleBasedStateMachine):
         for slot in self.slots:
             behind = len(self.pending[self.key(slot.current)])
             assert self.lanes.behind(slot.current) == behind
+
+    @invariant()
+    def what_is_blocked_is_known(self) -> None:
+        """L6."""
+        blocked = [lane.key for lane in self.lanes.blocked.values()]
+        assert blocked == list(self.lanes.blocked) == list(self.held)
+        leaving = sum(not again for _, again in self.blocked.values())
+        assert self.lanes.leaving == leaving
 
     @invariant()
     def what_is_held_is_counted(self) -> None:

@@ -108,6 +108,23 @@ def offsets(world: World) -> list[int]:
     return offsets_of(world.ready)
 
 
+def test_a_record_that_left_its_lane_is_not_held_in_it_any_more() -> None:
+    """One of a batch is parked, the next is withheld: the first one's write takes nothing off."""
+    world = batched("key", breaker=CircuitBreaker(park_rate="36/h"))
+    batch = started(world)
+    world.engine.force("bill", Forced.OPEN, inf, "", world.now)
+    bucket = world.engine.state.handlers["bill"].circuit.bucket
+    while bucket.take(0.01, 1.0, world.now_s):
+        pass
+    world.now_s += 100
+    all_again(world, batch)
+    assignment = world.engine.assignments["orders", 0]
+    assert (len(world.writes), assignment.held) == (1, 2)
+    world.confirm()
+    assert assignment.held == 2
+    assert world.engine.state.handlers["bill"].lanes.holding
+
+
 def test_the_end_of_a_call_ends_what_nobody_answered() -> None:
     """Each with the call's outcome, and its time; who was answered has the time of that."""
     world = batched()

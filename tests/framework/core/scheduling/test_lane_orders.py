@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from math import inf
 
@@ -11,13 +12,16 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDeadLettered, RecordDiscarded
 from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.parking.transaction import TransactionOutcome
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.outcomes import ACKED, Failed
+from ackfloor.core.records.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, blocked_lanes
-from ackfloor.core.scheduling.lane_orders import Action, LaneAnswer, LaneOrder, Place
+from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from tests.framework.core.worlds import DLQ, START_MS, TIER, HeldWorld, MemoryRecord
@@ -53,6 +57,11 @@ class Lanes(HeldWorld):
             if delivery.key not in keys:
                 self.finish(delivery)
             self.leave(delivery)
+
+    def trial(self) -> TrackedDelivery:
+        """The next that an open breaker lets start."""
+        self.tick(5)
+        return self.start()
 
     def does(self, action: Action, *wanted: bytes | Place, **more: object) -> LaneAnswer:
         """An operator wants something done."""
@@ -219,6 +228,7 @@ def test_a_discarded_head_is_settled_and_its_lane_goes_on(lanes: Lanes) -> None:
     assert lanes.offsets_started() == [3, 6]
     [event] = lanes.told(RecordDiscarded)
     assert (event.offset, event.reason) == (0, "a test order")
+    assert (event.read_from, event.by_operator) == ("orders", True)
     assert lanes.engine.flow.open_count == 3
 
 
@@ -253,6 +263,8 @@ def test_what_is_leaving_is_left_to_its_next_owner(lanes: Lanes) -> None:
 def test_an_order_that_can_not_be_done_is_refused(lanes: Lanes) -> None:
     """With the reason; nothing was done."""
     assert "on_failure='block'" in lanes.does(Action.PARK).refused
+    answer = lanes.does(Action.PARK, b"nobody", b"b")
+    assert (answer.done, answer.found) == (0, {1}), "what is refused is not missing"
     order = LaneOrder(Action.RETRY, "nobody")
     assert lanes.engine.lane_orders.carry_out(order, lanes.now).refused == "no handler nobody"
     assert lanes.blocked.count == 2
@@ -322,3 +334,95 @@ def test_a_withheld_head_is_discarded(withheld: Lanes) -> None:
     assert withheld.does(Action.DISCARD, reason="old").done == 2
     assert withheld.engine.assignments["orders", 0].withheld.trials == {}
     assert withheld.blocked == BlockedLanes()
+
+
+def test_a_head_that_follows_its_policy_again_is_known_by_its_newest_failure() -> None:
+    """Withheld once, it failed in place since: that failure is shown, and dead-lettered."""
+    lanes = Lanes(replace(BLOCKING, breaker=CircuitBreaker(park_rate="36/h")))
+    lanes.engine.force("bill", Forced.OPEN, inf, "", lanes.now)
+    bucket = lanes.engine.state.handlers["bill"].circuit.bucket
+    while bucket.take(0.01, 1.0, lanes.now_s):
+        pass
+    first = lanes.trial()
+    lanes.finish(first, Rejected(Failure("shop.Wrong", "by its own word")))
+    lanes.leave(first)
+    assert [each.head for each in lanes.blocked.oldest] == ["withheld"]
+    lanes.engine.force("bill", Forced.CLOSED, inf, "", lanes.now)
+    lanes.tick(10)
+    started = [lanes.start() for _ in range(3)]
+    [again] = [each for each in started if each.record_offset == first.record_offset]
+    lanes.finish(again, BOOM)
+    lanes.leave(again)
+    [shown] = [each for each in lanes.blocked.oldest if each.offset == first.record_offset]
+    assert (shown.head, shown.attempt) == ("waiting", 1)
+    assert shown.error == "shop.Boom: no stock for 4711"
+    lanes.does(Action.DEAD_LETTER, ("orders", 0, first.record_offset))
+    [write] = lanes.writes
+    assert (write.envelope.attempt, write.envelope.error_type) == (1, "shop.Boom")
+
+
+def test_an_order_begins_only_so_many_writes(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner thread has other work; the rest is left, and said to be."""
+    monkeypatch.setattr(lane_orders, "MOST_WRITES", 1)
+    assert lanes.does(Action.DEAD_LETTER, dry_run=True).left == {TOO_MANY: 1}
+    answer = lanes.does(Action.DEAD_LETTER)
+    assert (answer.done, answer.left) == (1, {TOO_MANY: 1})
+    answer = lanes.does(Action.DEAD_LETTER)
+    assert (answer.done, answer.left) == (1, {"dead_lettering": 1})
+    assert len(lanes.writes) == 2
+
+
+def test_a_head_that_is_retried_in_a_retry_topic_and_buried_is_not_moved(lanes: Lanes) -> None:
+    """`retry bury` writes it already; what is behind it starts when that is confirmed."""
+    assert lanes.engine.promotions.bury("orders", {0: [0]}, lanes.now) == 1
+    assert lanes.does(Action.RETRY, b"a", dry_run=True).left == {"dead_lettering": 1}
+    answer = lanes.does(Action.DISCARD, b"a")
+    assert (answer.done, answer.left) == (0, {"dead_lettering": 1})
+    lanes.take()
+    lanes.confirm()
+    assert lanes.offsets_started() == [3, 6]
+
+
+def test_what_a_snapshot_looks_at_does_not_grow_with_the_lanes() -> None:
+    """It is made twice a second: with as many more blocked lanes it takes no more steps."""
+
+    def steps(blocked: int) -> int:
+        lanes = Lanes(replace(BLOCKING, concurrency=1_000, breaker=CircuitBreaker(enabled=False)))
+        records = [MemoryRecord("orders", 0, n, _key=b"%d" % n) for n in range(9, 9 + blocked)]
+        lanes.engine.polled(records, lanes.now)
+        while lanes.startable():
+            delivery = lanes.start()
+            lanes.finish(delivery, BOOM)
+            lanes.leave(delivery)
+        counted: list[str] = []
+        sys.setprofile(lambda _frame, event, _arg: counted.append(event))
+        try:
+            assert lanes.blocked.count == blocked + 3
+        finally:
+            sys.setprofile(None)
+        return len(counted)
+
+    few, many = steps(50), steps(200)
+    assert many == few
+
+
+def test_a_head_in_a_transaction_holds_its_lane_until_it_is_committed() -> None:
+    """Aborted, it is written again; moved meanwhile it is not."""
+    lanes = Lanes(BLOCKING, transactional=True)
+    lanes.blocks(b"a")
+    lanes.offsets_started()
+    assert lanes.does(Action.DEAD_LETTER).done == 1
+    lanes.engine.transact(lanes.now)
+    lanes.take()
+    assert lanes.does(Action.DISCARD).left == {"dead_lettering": 1}
+    lanes.end_transaction(TransactionOutcome("fenced"))
+    assert lanes.offsets_started() == []
+    assert lanes.does(Action.RETRY).left == {"dead_lettering": 1}
+    lanes.tick(10)
+    while lanes.commits:
+        # A partition whose commit is under way waits for it.
+        lanes.answer_commit()
+    lanes.take()
+    lanes.end_transaction()
+    assert lanes.offsets_started() == [3, 6]
+    assert lanes.floor() == 9

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
-from ackfloor.core.messages.events import DeliveryTimedOut
-from ackfloor.runtime.logging.delivery_log import DeliveryLog
+from ackfloor.core.messages.events import DeliveryTimedOut, RecordDiscarded
+from ackfloor.runtime.logging.delivery_log import MOST_OFFSETS, DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
 
@@ -71,6 +71,23 @@ def test_at_most_a_few_lines_a_second_of_each_kind(caplog: pytest.LogCaptureFixt
     assert lines(caplog)[MOST_LINES:] == ["22 more requests for a pause"]
     notices.pause("bill", 30.0, "bank away", 101.2)
     assert lines(caplog)[MOST_LINES + 1 :] == ["handler bill takes no records for 30 s: bank away"]
+
+
+def test_what_an_operator_discards_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """All of it, in few lines: nothing else is left of it. What a handler discards is counted."""
+    notices = DeliveryLog()
+    caplog.set_level(logging.WARNING)
+    dropped = [
+        RecordDiscarded("orders", n % 2, n, "bill", "test orders", "orders", by_operator=True)
+        for n in range(2 * MOST_OFFSETS + 2)
+    ]
+    notices.happened([*dropped, RecordDiscarded("orders", 0, 7, "bill", "its own")], 100.0)
+    notices.happened([], 100.1)
+    first, second, third, fourth = lines(caplog)
+    assert first.startswith("orders/0: handler bill: an operator discarded 0, 2, 4, ")
+    assert first.endswith(", 198: test orders")
+    assert second == "orders/0: handler bill: an operator discarded 200: test orders"
+    assert (third[:8], fourth[:8]) == ("orders/1", "orders/1")
 
 
 @pytest.mark.parametrize("kind", KINDS)
