@@ -135,11 +135,19 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-def _from_base64(text: str) -> bytes:
+def is_base64(text: str) -> bool:
+    """Whether a text is base64, as a key is written that is no text itself."""
     try:
-        return base64.b64decode(text, validate=True)
+        base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise BadRequest(f"keys_base64 {text[:20]!r}: not base64") from None
+        return False
+    return True
+
+
+def _from_base64(text: str) -> bytes:
+    if not is_base64(text):
+        raise BadRequest(f"keys_base64 {text[:20]!r}: not base64")
+    return base64.b64decode(text)
 
 
 def is_place(text: str) -> bool:

@@ -31,6 +31,10 @@ NEEDS = {
     "dlq show": ["t/0/0"], "dlq cancel": ["t", "job"], "dlq archive": ["t", "--file", "f"],
     "retry show": ["t"], "retry promote": ["t"], "retry bury": ["t"], "dlq ls": ["t"],
     "breaker open": ["bill"], "breaker close": ["bill"], "breaker auto": ["bill"],
+    "lanes retry": ["bill", "t/0/0"], "lanes delay": ["bill", "10m", "t/0/0"],
+    "lanes park": ["bill", "t/0/0"], "lanes dead-letter": ["bill", "t/0/0"],
+    "lanes discard": ["bill", "t/0/0", "--reason", "old"],
+    "handlers pause": ["bill"], "handlers resume": ["bill"],
     "dlq export": ["t"], "dlq replay": ["t"], "dlq discard": ["t"],
 }  # fmt: skip
 BAD = {"--header": "=x", "--only": "biil", "--handler": "biil"}

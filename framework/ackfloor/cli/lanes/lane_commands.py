@@ -36,7 +36,7 @@ from ackfloor.cli.shared.run_address import (
 from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.live.lane_requests import LONGEST_REASON, PATH, is_place
+from ackfloor.live.lane_requests import LONGEST_REASON, PATH, is_base64, is_place
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 lanes_app = Commands(
@@ -102,6 +102,9 @@ class Which:
             if not is_place(place):
                 fix = "write topic/partition/offset, such as orders/0/17"
                 raise SettingError("TOPIC/PARTITION/OFFSET", place, "names no record", fix)
+        for text in key_base64 or ():
+            if not is_base64(text):
+                raise SettingError("--key-base64", text, "not base64", 'write it such as "a2V5"')
         if bool(asked) is all_:
             why = "lanes are named as well" if all_ else "no lane is named"
             raise SettingError("--all", all_, why, "write records or --key, or else --all")

@@ -24,7 +24,7 @@ from ackfloor.cli.shared.parameters import (
     OfGroupOption,
 )
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
-from ackfloor.cli.shared.run_address import ListenOption, state_if_any, workers_of
+from ackfloor.cli.shared.run_address import ListenOption, address_of, state_if_any, workers_of
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
@@ -64,6 +64,8 @@ def ls(
     address adds the records that wait in their source topic and block a key or partition: their
     "delay" is "in place".
     """
+    if listen is not None:
+        address_of(listen)
     retry_topics, _ = _open(brokers)
     rows = []
     for topic in topics or retry_topics.names(group):

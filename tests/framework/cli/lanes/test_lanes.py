@@ -222,6 +222,7 @@ def test_an_order_that_is_too_large_says_so(
         (["retry", "bill"], "--all=False: no lane is named"),
         (["retry", "bill", "--all", "--key", "a"], "--all=True: lanes are named as well"),
         (["retry", "bill", "orders/0"], "TOPIC/PARTITION/OFFSET='orders/0': names no record"),
+        (["retry", "bill", "--key-base64", "?"], "--key-base64='?': not base64"),
         (["delay", "bill", "10", "--all"], "DURATION='10': a bare number has no unit"),
         (["discard", "bill", "--all", "--reason", " "], "--reason="),
         (["discard", "bill", "--all", "--reason", "x" * (LONGEST_REASON + 1)], "--reason="),
