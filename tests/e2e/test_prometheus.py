@@ -13,7 +13,12 @@ import ackfloor_monitoring
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.dashboards.grafana import dashboard
 from ackfloor_monitoring.metrics import metric_definitions as d
-from ackfloor_monitoring.metrics.gauges import BREAKER_SINCE, FAULT_MESSAGES, FAULT_SINCE
+from ackfloor_monitoring.metrics.gauges import (
+    BREAKER_SINCE,
+    FAULT_MESSAGES,
+    FAULT_SINCE,
+    LANES_BLOCKED_SINCE,
+)
 from ackfloor_monitoring.metrics.metric_spec import Kind
 from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
 from tests.e2e.prometheus import Prometheus, needs_prometheus
@@ -59,6 +64,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 RARE = {
     *(FAULT_MESSAGES, FAULT_SINCE, d.STRAY_EXITS),
     *(BREAKER_SINCE.spec, d.BREAKER_CLOSED, d.BREAKER_TRIALS, d.WITHHELD, d.BATCH_FAILURES),
+    LANES_BLOCKED_SINCE.spec,
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),
 }

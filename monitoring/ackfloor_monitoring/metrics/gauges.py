@@ -154,6 +154,12 @@ BREAKER_SINCE = _handler(
     lambda h: _seconds(h.breaker.since_ms),
 )
 
+LANES_BLOCKED_SINCE = _handler(
+    "lanes_blocked_since_timestamp_seconds",
+    "Since when the longest blocked lane is blocked; absent where none is.",
+    lambda h: _seconds(h.blocked.since_ms),
+)
+
 HANDLER_GAUGES = (
     _handler(
         "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
@@ -181,11 +187,7 @@ HANDLER_GAUGES = (
         "Records that wait behind the failed ones of blocked lanes.",
         lambda h: h.blocked.behind,
     ),
-    _handler(
-        "lanes_blocked_since_timestamp_seconds",
-        "Since when the longest blocked lane is blocked; absent where none is.",
-        lambda h: _seconds(h.blocked.since_ms),
-    ),
+    LANES_BLOCKED_SINCE,
     _handler(
         "abandoned_handlers",
         "Handlers still running although their delivery was ended by its timeout.",

@@ -33,7 +33,7 @@ from ackfloor.cli.shared.run_address import (
     post,
     runs_of,
 )
-from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action
+from ackfloor.core.scheduling.lane_orders import EXHAUSTED, TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.lane_requests import LONGEST_REASON, PATH, is_base64, is_place
@@ -58,6 +58,7 @@ _DONE = {
 }
 _LEFT = {
     TOO_MANY: "is more than one order writes: give the order again",
+    EXHAUSTED: "has no attempt left, so it can't be parked: dead-letter it, or leave it to a trial",
     "running": "is being delivered: left as it is",
     "queued": "is about to be delivered: left as it is",
     "withheld": "waits for a trial of the circuit breaker, which decides when: left as it is",

@@ -51,6 +51,8 @@ _MOVES_WITHHELD = {Action.PARK, Action.DEAD_LETTER, Action.DISCARD}
 MOST_WRITES = 10_000
 #: What heads are called that an order has left for the next one.
 TOO_MANY = "too_many"
+#: What a withheld head is called that has no attempt left, and so is not parked.
+EXHAUSTED = "exhausted"
 
 Place = tuple[str, int, int]
 
@@ -80,7 +82,8 @@ class LaneAnswer:
 
     Attributes:
         done: how many lanes it did it to, or would.
-        left: what a head was doing, of those that it left as they were -> how many; or `TOO_MANY`.
+        left: what a head was doing, of those that it left as they were -> how many; or `TOO_MANY`,
+            or `EXHAUSTED`.
         found: which of the order's `wanted` it has, by their places there.
         refused: why it did nothing; empty where it did.
     """
@@ -113,13 +116,11 @@ class LaneOrders:
             answer.refused = why
             return answer
         for lane, head in wanted:
-            doing = doing_of(lane, head)
-            if doing is Head.WAITING or (
-                doing is Head.WITHHELD and order.action in _MOVES_WITHHELD
-            ):
-                heads.append(head)
+            why = _why_left(lane, head, order.action)
+            if why:
+                left[why] += 1
             else:
-                left[doing] += 1
+                heads.append(head)
         if order.action in _WRITES and len(heads) > MOST_WRITES:
             left[TOO_MANY] = len(heads) - MOST_WRITES
             del heads[MOST_WRITES:]
@@ -190,9 +191,9 @@ class LaneOrders:
 
     def _park(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
         """As when its handler had failed with no breaker in the way."""
-        outcome, policy = last_outcome(head), head.assignment.handler.rules.policy
-        delay_s = policy.delay_s(head.attempt)
-        delay_s = policy.tiers()[-1] if delay_s is None else delay_s
+        outcome = last_outcome(head)
+        delay_s = head.assignment.handler.rules.policy.delay_s(head.attempt)
+        assert delay_s is not None, "what has no attempt left is not parked"
         reason = outcome.reason if isinstance(outcome, Failed) else Reason.ERROR
         self._state.go_on(head)
         self._outbox.park(head, Park(delay_s, False, reason, outcome.failure), now)
@@ -221,6 +222,19 @@ class LaneOrders:
                 by_operator=True,
             )
         )
+
+
+def _why_left(lane: Lane, head: TrackedDelivery, action: Action) -> str:
+    """Why a head is not moved; empty where it is."""
+    doing = doing_of(lane, head)
+    if doing not in {Head.WAITING, Head.WITHHELD}:
+        return doing
+    if doing is Head.WITHHELD and action not in _MOVES_WITHHELD:
+        return doing
+    policy = head.assignment.handler.rules.policy
+    if action is Action.PARK and policy.delay_s(head.attempt) is None:
+        return EXHAUSTED
+    return ""
 
 
 def _by_assignment(heads: Iterable[TrackedDelivery]) -> dict[Assignment, set[int]]:

@@ -13,7 +13,7 @@ from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDeadLettered, RecordDiscarded
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import TransactionOutcome
-from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.envelope import Envelope, Reason
 from ackfloor.core.records.outcomes import ACKED, Failed, Rejected
 from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import Redaction
@@ -327,6 +327,16 @@ def test_a_withheld_head_leaves(
         withheld.confirm()
     assert withheld.engine.state.withheld(withheld.engine.state.handlers["bill"]) == 0
     assert withheld.blocked == BlockedLanes()
+
+
+def test_a_withheld_head_without_an_attempt_left_is_not_parked(withheld: Lanes) -> None:
+    """It would have one more than its policy gives it; it may be dead-lettered."""
+    for assignment in withheld.engine.assignments.values():
+        for head in assignment.waiting:
+            head.envelope = Envelope(attempt=99)
+    answer = withheld.does(Action.PARK)
+    assert (answer.done, answer.left, withheld.writes) == (0, {"exhausted": 2}, [])
+    assert withheld.does(Action.DEAD_LETTER).done == 2
 
 
 def test_a_withheld_head_is_discarded(withheld: Lanes) -> None:
