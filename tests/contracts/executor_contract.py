@@ -389,9 +389,9 @@ class ExecutorContract:
         seen: list[int] = []
         bench.on_ended(lambda: seen.append(len(bench.answered)))
         bench.submit(executor, [work_of("a", found[:100]), work_of("b", found[100:])])
-        eventually(lambda: len(bench.inbox.finished) == 2)
+        bench.until(executor, lambda: len(bench.inbox.finished) == 2)
         bench.submit(executor, [single])
-        eventually(lambda: len(bench.answered) == 201)
+        bench.until(executor, lambda: len(bench.answered) == 201)
         time.sleep(WATCH_S)
         assert len(bench.inbox.finished) == 2
         assert [not work for _, work in bench.inbox.finished] == [True, True]
