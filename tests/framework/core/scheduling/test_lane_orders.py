@@ -20,7 +20,7 @@ from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling import lane_orders
-from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, blocked_lanes
+from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, blocked_lanes, last_outcome
 from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
@@ -437,3 +437,46 @@ def test_a_head_in_a_transaction_holds_its_lane_until_it_is_committed() -> None:
     lanes.end_transaction()
     assert lanes.offsets_started() == [3, 6]
     assert lanes.floor() == 9
+
+
+def test_a_head_that_has_just_been_settled_blocks_nothing(lanes: Lanes) -> None:
+    """Between its settling and the next look at its lane."""
+    for lane in lanes.engine.state.handlers["bill"].lanes.blocked.values():
+        lane.head = None
+    assert lanes.blocked == BlockedLanes()
+
+
+def test_a_head_without_an_error_outlived_its_timeout(lanes: Lanes) -> None:
+    """Nothing else ends a first delivery without an outcome."""
+    lanes.read([9], key=b"d")
+    outcome = last_outcome(lanes.start())
+    assert (outcome.reason, outcome.failure.error_type) == (Reason.TIMEOUT, "ConsumeTimeout")
+
+
+def test_a_head_that_no_longer_waits_is_not_counted_as_moved(lanes: Lanes) -> None:
+    """It is on its way already."""
+    lanes.engine.assignments["orders", 0].waiting.clear()
+    answer = lanes.does(Action.RETRY)
+    assert (answer.done, answer.left) == (0, {"dead_lettering": 2})
+
+
+def test_a_head_without_headers_of_ours_waits_as_well(lanes: Lanes) -> None:
+    """What is withheld at its first attempt has none."""
+    lanes.read([9], key=b"d")
+    head = lanes.start()
+    lanes.engine.lane_orders._wait(head, lanes.now_s + 5, lanes.now)
+    waiting = lanes.engine.assignments["orders", 0].waiting
+    assert (head in list(waiting), waiting.next_s) == (True, lanes.now_s + 5)
+
+
+def test_only_a_record_that_is_alone_in_its_lane_is_withdrawn(lanes: Lanes) -> None:
+    """What is behind it, or an executor's, keeps it there."""
+    handler = lanes.engine.state.handlers["bill"]
+    [lane, other] = handler.lanes.blocked.values()
+    assert not handler.lanes.withdraw(lane[0])
+    lanes.read([9], key=b"d")
+    started = lanes.start()
+    started.lane = ("orders", 0, b"nobody's")
+    assert not handler.lanes.withdraw(started)
+    handler.queue.put([lane, other])
+    assert not handler.queue.withdraw(other[0])
