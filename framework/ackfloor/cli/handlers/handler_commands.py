@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,15 +16,8 @@ import typer
 from ackfloor.cli.handlers.handler_list import ls
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    ListensOption,
-    TokenFileOption,
-    credentials,
-    order_terms,
-    post,
-    runs_of,
-)
+from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
+from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.values.durations import format_duration
 from ackfloor.live.pause_orders import PATH, PauseAction
 from ackfloor.runtime.supervision.exit_codes import Exit
@@ -70,7 +62,7 @@ def pause(
     stays ready. Exits with 5 if a worker has not answered or has refused, and with 1 if all have.
     """
     terms = order_terms(for_, reason)
-    _order(PauseAction.PAUSE, handler, terms, _runs(listen, token_file, config), output)
+    _order(PauseAction.PAUSE, handler, terms, Runs.of(listen, token_file, config), output)
 
 
 @handlers_app.command()
@@ -86,14 +78,7 @@ def resume(
     A pause that the handler asked for itself goes on. Exits with 5 if a worker has not answered or
     has refused, and with 1 if all have.
     """
-    _order(PauseAction.RESUME, handler, {}, _runs(listen, token_file, config), output)
-
-
-def _runs(
-    listen: list[str] | None, token_file: Path | None, config: Path | None
-) -> list[tuple[str, str]]:
-    """The addresses and tokens of the runs; raises ControlFailed where one has none."""
-    return [credentials(run, token_file, config) for run in runs_of(listen, config)]
+    _order(PauseAction.RESUME, handler, {}, Runs.of(listen, token_file, config), output)
 
 
 @dataclass(slots=True)
@@ -126,7 +111,7 @@ def _order(
     action: PauseAction,
     handler: str,
     terms: Mapping[str, Any],
-    runs: list[tuple[str, str]],
+    runs: Runs,
     output: Output,
 ) -> None:
     """Have all runs pause or resume a handler, and say what they did.
@@ -136,14 +121,8 @@ def _order(
         typer.Exit: not every worker did it.
     """
     outcome = PauseOutcome(action, handler, terms.get("for_s"), terms.get("reason", ""))
-    for run, token in runs:
-        try:
-            answer = post(run, token, PATH, {"action": action, "handler": handler, **terms})
-        except ControlFailed as exc:
-            if len(runs) == 1:
-                raise
-            outcome.refused[run] = str(exc)
-            continue
+    body = {"action": action, "handler": handler, **terms}
+    for run, answer in runs.post(PATH, body, outcome.refused):
         outcome.add(run, answer["workers"])
     if output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))

@@ -24,15 +24,8 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
     YesOption,
 )
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    ListensOption,
-    NoAddress,
-    TokenFileOption,
-    credentials,
-    post,
-    runs_of,
-)
+from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption
+from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.scheduling.lane_orders import EXHAUSTED, TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
@@ -117,18 +110,12 @@ _WhichOption = Annotated[Which, Made(Which.of)]
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How an order is carried out: by which runs, asked for or not, and how the result is shown.
+    """How an order is carried out: by which runs, asked for or not, and how the result is shown."""
 
-    Attributes:
-        runs: their addresses and tokens.
-        unreached: address -> why it has no token; of some of the runs.
-    """
-
-    runs: list[tuple[str, str]]
+    runs: Runs
     dry_run: bool
     yes: bool
     output: Output
-    unreached: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -140,29 +127,8 @@ class How:
         config: ConfigOption = None,
         output: OutputOption = Output.table,
     ) -> How:
-        """From the options; raises ControlFailed where an address is none, or no run has a token.
-
-        A run that has ended has taken its token with it: the others can be reached all the same.
-        """
-        runs, unreached = list[tuple[str, str]](), dict[str, str]()
-        asked = runs_of(listen, config)
-        for run in asked:
-            try:
-                runs.append(credentials(run, token_file, config))
-            except NoAddress:
-                raise
-            except ControlFailed as exc:
-                if len(asked) == 1:
-                    raise
-                unreached[run] = str(exc)
-        if not runs:
-            raise ControlFailed("; ".join(unreached.values()))
-        return cls(runs, dry_run, yes, output, unreached)
-
-    @property
-    def alone(self) -> bool:
-        """Whether a single run is asked: what it says against it is the failure."""
-        return len(self.runs) + len(self.unreached) == 1
+        """From the options; raises ControlFailed as `Runs.of` does."""
+        return cls(Runs.of(listen, token_file, config), dry_run, yes, output)
 
 
 _HowOption = Annotated[How, Made(How.of)]
@@ -283,17 +249,9 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
 def _ask(how: How, asked: dict[str, object]) -> Outcome:
     """What all runs answer; raises ControlFailed where the only one does not."""
     outcome = Outcome(str(asked["action"]), str(asked["handler"]), bool(asked["dry_run"]))
-    outcome.refused |= how.unreached
     missing: list[set[str]] = []
     order: dict[str, None] = {}
-    for run, token in how.runs:
-        try:
-            answer = post(run, token, PATH, asked)
-        except ControlFailed as exc:
-            if how.alone:
-                raise
-            outcome.refused[run] = str(exc)
-            continue
+    for run, answer in how.runs.post(PATH, asked, outcome.refused):
         outcome.add(run, answer)
         missing.append(set(answer["missing"]))
         order |= dict.fromkeys(answer["missing"])

@@ -8,7 +8,7 @@ settled is handled again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,6 @@ from ackfloor.cli.shared.run_address import (
     ControlFailed,
     ListensOption,
     TokenFileOption,
-    post,
     read_state,
     workers_of,
 )
@@ -119,9 +118,9 @@ def _move_heads(
         raise typer.BadParameter(f"{meant.topic!r} is no retry topic: {fix}")
     if wanted != DeadLetterFilter():
         raise typer.BadParameter("records that block a lane are named; leave out what selects them")
-    readers = {name for run, _ in how.runs for name in _readers(run, meant.topic, how, config)}
+    readers = {name for run in how.runs.tokens for name in _readers(run, meant.topic, how, config)}
     if not readers:
-        runs = " or ".join(run for run, _ in how.runs)
+        runs = " or ".join(how.runs.tokens)
         raise ControlFailed(f"no worker of the run at {runs} reads {meant.topic}")
     move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
 
@@ -131,7 +130,7 @@ def _readers(run: str, topic: str, how: How, config: Path | None) -> set[str]:
     try:
         state = read_state(run, config)
     except ControlFailed:
-        if how.alone:
+        if how.runs.alone:
             raise
         # It is named when it gets the order.
         return set()
@@ -186,9 +185,9 @@ class Reached:
         unreached: run -> why it did nothing.
     """
 
-    unreached: dict[str, str]
     count: int = 0
     silent: set[tuple[str, int]] = field(default_factory=set)
+    unreached: dict[str, str] = field(default_factory=dict)
 
 
 def _carry_out(action: Action, meant: Selected, how: How) -> None:
@@ -197,28 +196,16 @@ def _carry_out(action: Action, meant: Selected, how: How) -> None:
         records = f"{len(places):,} records of {topic}"
         confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
     asked = Action.COUNT if how.dry_run else action
-    reached = Reached(dict(how.unreached))
+    reached = Reached(unreached=dict(how.runs.unreached))
     for part in _parts(places):
         body = {"action": asked, "topic": topic, "places": part}
-        for run in how.runs:
-            _ask(run, body, reached, alone=how.alone)
+        for run, answer in how.runs.post(PATH, body, reached.unreached):
+            reached.count += answer["count"]
+            reached.silent.update((run, worker) for worker in answer["workers"]["silent"])
     all_ = len(places) + meant.gone
     _tell(action, topic, all_, reached, how)
     if reached.silent or reached.unreached or reached.count < all_:
         raise typer.Exit(Exit.PARTIAL if reached.count else Exit.FAILURE)
-
-
-def _ask(run: tuple[str, str], body: Mapping[str, Any], reached: Reached, *, alone: bool) -> None:
-    """Have one run carry out a part; raises ControlFailed where it does not and is the only one."""
-    try:
-        answer = post(*run, PATH, body)
-    except ControlFailed as exc:
-        if alone:
-            raise
-        reached.unreached[run[0]] = str(exc)
-        return
-    reached.count += answer["count"]
-    reached.silent.update((run[0], worker) for worker in answer["workers"]["silent"])
 
 
 def _tell(action: Action, topic: str, meant: int, reached: Reached, how: How) -> None:
@@ -234,7 +221,7 @@ def _tell(action: Action, topic: str, meant: int, reached: Reached, how: How) ->
         would = "would be " if how.dry_run else ""
         typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
     if count < meant:
-        these = "this run" if how.alone else "these runs"
+        these = "this run" if how.runs.alone else "these runs"
         typer.secho(
             f"{meant - count:,} do not wait in a worker of {these}: in flight, settled since, not "
             "read yet, or another run's",

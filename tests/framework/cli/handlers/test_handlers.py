@@ -17,6 +17,7 @@ from ackfloor.errors import ConfigError
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.pause_orders import PATH, PauseAction, PauseControl
 from ackfloor.live.requests import Change
+from ackfloor.live.token import token_path
 from ackfloor.observe import BlockedLanes, BreakerSnapshot
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
@@ -125,6 +126,22 @@ def test_who_did_not_take_it_is_named(stages: tuple[Stage, Stage]) -> None:
     assert away.exit_code == Exit.PARTIAL
     assert f"{second.listen} did not take it: no run answers" in away.stderr
     assert isinstance(done("handlers pause", "bill", on=(second,)).exception, ControlFailed)
+
+
+def test_a_run_that_has_ended_keeps_no_other_from_pausing(
+    stages: tuple[Stage, Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token is gone with it: the others are asked all the same, and it is named."""
+    first, second = stages
+    monkeypatch.setenv("ACKFLOOR_STATE_DIR", str(tmp_path))
+    own = token_path(first.listen, None)
+    own.write_text(TOKEN)
+    own.chmod(0o600)
+    words = ["handlers", "pause", "bill", "--listen", first.listen, "--listen", second.listen]
+    paused = CliRunner().invoke(cli, words)
+    assert paused.exit_code == Exit.PARTIAL
+    assert paused.stdout == f"{first.listen}: bill: paused by worker 0, 1\n"
+    assert paused.stderr.startswith(f"{second.listen} did not take it: ")
 
 
 def test_a_run_whose_workers_have_not_started_keeps_it(tmp_path: Path) -> None:
