@@ -23,13 +23,13 @@ from typing import Any
 from ackfloor.core.records.record import Now
 from ackfloor.core.scheduling.lane_orders import Action, LaneOrder, LaneOrders, Place
 from ackfloor.core.values.durations import LONGEST_S
+from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
 from ackfloor.live.worker_orders import Answers, Tree
 
 PATH = "/lanes"
 #: Keys and places in one request.
 MOST = 1_000
-LONGEST_REASON = 200
 _FORM = (
     'the body is {"action": "retry", "handler": name, "keys": ["customer-7"], '
     '"places": ["orders/0/17"]}, or "all": true in place of these two'

@@ -9,7 +9,8 @@ import pytest
 
 from ackfloor.control import ControlRequest
 from ackfloor.core.scheduling.lane_orders import LaneOrders
-from ackfloor.live.lane_requests import LONGEST_REASON, MOST, LaneRequests, carry_out_lane_order
+from ackfloor.live.kept_orders import LONGEST_REASON
+from ackfloor.live.lane_requests import MOST, LaneRequests, carry_out_lane_order
 from ackfloor.live.worker_orders import Answers, Tree
 from tests.framework.core.scheduling.test_lane_orders import BLOCKING, Lanes
 

@@ -12,6 +12,7 @@ from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import (
     ControlFailed,
     ListenOption,
+    age_s,
     read_state,
     unreported,
     workers_of,
@@ -60,8 +61,7 @@ def show(
 def _facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each breaker of each worker, with times as of now."""
     for number, worker in workers_of(state):
-        # The snapshot is up to some seconds old.
-        since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
+        since_s = age_s(state, worker)
         for handler in worker["handlers"]:
             if "breaker" not in handler:
                 raise ControlFailed("an older ackfloor runs there, which has no circuit breakers")

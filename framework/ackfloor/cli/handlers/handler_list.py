@@ -11,6 +11,7 @@ from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import (
     ListensOption,
+    age_s,
     read_state,
     runs_of,
     unreported,
@@ -65,8 +66,7 @@ def handler_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]
     """A row for each handler of a run, of all workers together, with times as of now."""
     of_handler: dict[str, list[tuple[int, Mapping[str, Any], float]]] = {}
     for number, worker in workers_of(state):
-        # The snapshot is up to some seconds old.
-        since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
+        since_s = age_s(state, worker)
         for handler in worker["handlers"]:
             of_handler.setdefault(handler["name"], []).append((number, handler, since_s))
     for name, each in sorted(of_handler.items()):

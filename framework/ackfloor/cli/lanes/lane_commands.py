@@ -29,7 +29,8 @@ from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.scheduling.lane_orders import EXHAUSTED, TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.live.lane_requests import LONGEST_REASON, PATH, is_base64, is_place
+from ackfloor.live.kept_orders import LONGEST_REASON
+from ackfloor.live.lane_requests import PATH, is_base64, is_place
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 lanes_app = Commands(

@@ -11,7 +11,7 @@ from ackfloor.cli.handlers.handler_list import paused_remarks
 from ackfloor.cli.lanes.lane_list import blocked_remarks
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import ListenOption, read_state, unreported, workers_of
+from ackfloor.cli.shared.run_address import ListenOption, age_s, read_state, unreported, workers_of
 from ackfloor.core.values.durations import parse_duration
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
@@ -54,8 +54,7 @@ def inflight(
 
 def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for number, worker, handler in _handlers(state):
-        # The snapshot is up to a second old: add the time since.
-        since_s = max(0.0, (state["now_ms"] - worker["taken_ms"]) / 1000)
+        since_s = age_s(state, worker)
         for each in handler["oldest"]:
             left_s = each.get("left_s")
             yield {

@@ -217,6 +217,12 @@ def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any
             yield int(number), worker
 
 
+def age_s(state: Mapping[str, Any], worker: Mapping[str, Any]) -> float:
+    """How old a worker's part of a state is, in seconds: snapshots are made every few seconds."""
+    since_ms: int = state["now_ms"] - worker["taken_ms"]
+    return max(0.0, since_ms / 1000)
+
+
 def unreported(state: Mapping[str, Any]) -> Iterator[str]:
     """A line for each worker without a report."""
     for number, worker in state["workers"].items():

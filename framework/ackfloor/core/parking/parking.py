@@ -109,12 +109,6 @@ class Parking:
     def bury(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
         """The write for a tier record that an operator dead-letters, with its last error."""
         before, origin = delivery.envelope or Envelope(), delivery.origin
-        failure = Failure(
-            before.error_type or "",
-            before.error_message or "",
-            before.error_stack or "",
-            before.error_fingerprint or "",
-        )
         envelope = replace(
             before,
             origin_topic=origin.topic,
@@ -124,7 +118,9 @@ class Parking:
             handler=delivery.assignment.handler.rules.name,
             reason=Reason.DEAD_LETTER,
         )
-        return PendingWrite(delivery, Bury(Reason.DEAD_LETTER, failure), envelope, now.mono_s)
+        return PendingWrite(
+            delivery, Bury(Reason.DEAD_LETTER, before.failure), envelope, now.mono_s
+        )
 
     def address(self, write: PendingWrite, now: Now) -> None:
         """Work out target, wait and headers, as of now."""

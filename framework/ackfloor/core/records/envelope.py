@@ -24,7 +24,7 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
 
-from ackfloor.core.records.record import Headers
+from ackfloor.core.records.record import Failure, Headers
 
 PREFIX: Final = "ackfloor."
 ORIGIN_TOPIC: Final = "ackfloor.origin.topic"
@@ -109,6 +109,16 @@ class Envelope:
     edited: str | None = None
     truncated: str | None = None
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def failure(self) -> Failure:
+        """The last failure that it names; texts are empty where it names none."""
+        return Failure(
+            self.error_type or "",
+            self.error_message or "",
+            self.error_stack or "",
+            self.error_fingerprint or "",
+        )
 
 
 def _text(value: bytes) -> str:

@@ -121,13 +121,7 @@ def last_outcome(head: TrackedDelivery) -> Failed | Rejected:
     before = head.envelope
     if before is None or before.error_type is None:
         return Failed(Failure(CONSUME_TIMEOUT, ""), Reason.TIMEOUT)
-    failure = Failure(
-        before.error_type,
-        before.error_message or "",
-        before.error_stack or "",
-        before.error_fingerprint or "",
-    )
-    return Failed(failure, before.reason or Reason.ERROR)
+    return Failed(before.failure, before.reason or Reason.ERROR)
 
 
 def _attempt(head: TrackedDelivery, doing: Head) -> int:

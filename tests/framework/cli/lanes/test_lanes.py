@@ -15,7 +15,8 @@ from ackfloor.cli.retry import retry_commands
 from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.live.lane_requests import LONGEST_REASON, PATH, LaneRequests
+from ackfloor.live.kept_orders import LONGEST_REASON
+from ackfloor.live.lane_requests import PATH, LaneRequests
 from ackfloor.live.token import token_path
 from ackfloor.live.worker_orders import Answers, Tree
 from ackfloor.runtime.supervision.exit_codes import Exit
