@@ -23,7 +23,7 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
     Raises:
         ConfigError: it asks for retry topics.
     """
-    if spec.on_failure == "park" and "on_failure" in spec.given:
+    if spec.on_failure != "block" and "on_failure" in spec.given:
         raise ConfigError(
             f"handlers.{spec.name}.on_failure",
             spec.on_failure,

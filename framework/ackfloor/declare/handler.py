@@ -73,7 +73,11 @@ class Router:
             ordering: "unordered" (default), "key" or "partition": what runs one at a time.
             on_failure: "park" (default when unordered): a failed record waits in a retry topic
                 and has left its lane; "block" (default when ordered): it is retried where it is,
-                and its lane waits for it.
+                and its lane waits for it; "quarantine" (with ordering="key"): it is parked, and
+                what follows of its key is parked behind it, in order.
+            after_dead_letter: with on_failure="quarantine", what becomes of the records behind one
+                that is dead-lettered: "continue" (default): they are handled; "dead_letter": they
+                go to the DLQ with it; "hold": they wait until an operator frees the key.
             concurrency: deliveries that run at once; default 64, with executor="process" as many
                 as there are cores.
             consume_timeout: from the handler's start to its answer; default "60s", None for no

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypedDict, cast, get_args
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.parking.topic_names import check_source_topic
 from ackfloor.core.records.retry_policy import RetryPolicy
-from ackfloor.core.state.assignment import HandlerRules
+from ackfloor.core.state.assignment import AfterDeadLetter, HandlerRules
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.core.values.sizes import parse_size
@@ -31,7 +31,7 @@ from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError, Outcome
 
 Ordering = Literal["unordered", "key", "partition"]
-OnFailure = Literal["park", "block"]
+OnFailure = Literal["park", "block", "quarantine"]
 Ack = Literal["auto", "manual"]
 ExecutorKind = Literal["async", "thread", "process"]
 Middleware = Callable[[Delivery, Callable[[], Any]], Any]
@@ -49,6 +49,7 @@ class HandlerOptions(TypedDict, total=False):
     name: str
     ordering: Ordering
     on_failure: OnFailure
+    after_dead_letter: AfterDeadLetter
     concurrency: int
     consume_timeout: timedelta | str | None
     retry: RetryPolicy
@@ -91,6 +92,7 @@ class HandlerSpec:
     executor: ExecutorKind
     ordering: Ordering = "unordered"
     on_failure: OnFailure = "park"
+    after_dead_letter: AfterDeadLetter = "continue"
     concurrency: int = DEFAULT_CONCURRENCY
     consume_timeout_s: float | None = DEFAULT_CONSUME_TIMEOUT_S
     retry: RetryPolicy = RetryPolicy()
@@ -113,6 +115,7 @@ class HandlerSpec:
         _check_classes(self)
         check_isolation(self)
         check_batches(self)
+        _check_quarantine(self)
 
     @property
     def is_async(self) -> bool:
@@ -129,6 +132,11 @@ class HandlerSpec:
         """Whether a failed record is delivered again where it is, not through retry topics."""
         return self.on_failure == "block"
 
+    @property
+    def quarantines(self) -> bool:
+        """Whether what follows a failed record of a key is parked behind it."""
+        return self.on_failure == "quarantine"
+
     def tiers(self) -> tuple[float, ...]:
         """The delays of its retry topics in seconds; none where it retries in place."""
         return () if self.in_place else self.retry.tiers()
@@ -144,6 +152,8 @@ class HandlerSpec:
             manual=self.manual,
             max_extend_s=self.max_extend_s,
             in_place=self.in_place,
+            quarantines=self.quarantines,
+            after_dead_letter=self.after_dead_letter,
             breaker=self.breaker,
             killable=self.executor == "process",
             batch=self.batch,
@@ -169,7 +179,7 @@ def make_spec(
         key: given[key]
         for key in (
             "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
-            "batch",
+            "batch", "after_dead_letter",
         )
         if key in given
     }  # fmt: skip
@@ -278,7 +288,10 @@ def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_choices(spec: HandlerSpec) -> None:
-    for option, choices in (("ordering", Ordering), ("on_failure", OnFailure), ("ack", Ack)):
+    for option, choices in (
+        ("ordering", Ordering), ("on_failure", OnFailure), ("ack", Ack),
+        ("after_dead_letter", AfterDeadLetter),
+    ):  # fmt: skip
         value, allowed = getattr(spec, option), get_args(choices)
         if value not in allowed:
             fix = f"choose one of {', '.join(map(repr, allowed))}"
@@ -289,6 +302,28 @@ def _check_choices(spec: HandlerSpec) -> None:
     if not isinstance(spec.breaker, CircuitBreaker):
         fix = "write breaker=CircuitBreaker(failures=50), or None for none"
         raise _refuse(spec.name, "breaker", spec.breaker, "not a CircuitBreaker", fix)
+
+
+def _check_quarantine(spec: HandlerSpec) -> None:
+    if not spec.quarantines:
+        if "after_dead_letter" in spec.given:
+            why = "says what becomes of records in quarantine, and this handler has none"
+            fix = 'write on_failure="quarantine", or leave it out'
+            raise _refuse(spec.name, "after_dead_letter", spec.after_dead_letter, why, fix)
+        return
+    if spec.ordering != "key":
+        why = f"a key is quarantined, and with ordering={spec.ordering!r} keys have no order"
+        fix = 'write ordering="key", or on_failure="park"'
+        raise _refuse(spec.name, "on_failure", spec.on_failure, why, fix)
+    if spec.batch is not None:
+        why = "a batch takes records of many keys, and fails or is handled as a whole"
+        raise _refuse(
+            spec.name, "batch", spec.batch, why, 'leave it out, or use on_failure="block"'
+        )
+    if not spec.retry.tiers():
+        why = "without redeliveries there is no retry topic in which a key could wait"
+        fix = 'allow max_redeliveries from 1, or use on_failure="block"'
+        raise _refuse(spec.name, "on_failure", spec.on_failure, why, fix)
 
 
 def _check_numbers(spec: HandlerSpec) -> None:

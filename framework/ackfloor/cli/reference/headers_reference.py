@@ -99,6 +99,9 @@ _REASONS: Final = {
     Reason.EXHAUSTED: "The policy's redeliveries are used up; `error.type` says the last cause.",
     Reason.CRASH: "Three worker processes died with the record in flight, the last with no other; "
     "or the process of a process handler died with it.",
+    Reason.BEHIND: "It did not fail: its key is in quarantine, and it waits behind one that did.",
+    Reason.HELD: "It is in the dead-letter topic, and its key stays quarantined until an operator "
+    'frees it (`after_dead_letter="hold"`).',
 }
 _FOREIGN_HEAD: Final = """\
 ## Names of other tools

@@ -74,6 +74,10 @@ class Reason(StrEnum):
     DECODE = "decode"
     EXHAUSTED = "exhausted"
     CRASH = "crash"
+    BEHIND = "behind"
+    """It did not fail: a record of its key in front of it did."""
+    HELD = "held"
+    """It is dead-lettered, and holds those behind it until an operator decides."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,19 @@ class Origin(NamedTuple):
     offset: int
 
 
+class ParkedRecord(NamedTuple):
+    """A record with a key that waits in a retry topic, as its partition's next owner finds it.
+
+    `offset` is its own there; `origin_offset` where it was first delivered, in the same partition
+    of the source topic; `attempt` how many deliveries it had.
+    """
+
+    offset: int
+    key: bytes
+    origin_offset: int
+    attempt: int
+
+
 class StartPosition(NamedTuple):
     """Where a newly assigned partition is read from, and what its last commit said.
 
@@ -103,7 +116,9 @@ class StartPosition(NamedTuple):
     or a `latest` group that was idle would skip what came meanwhile. `lost` counts the offsets
     between the committed position and a log's start that has moved beyond it (retention).
     `topic_id` is Kafka's, "" where it is not known; `log_end` the first offset that was not
-    readable yet, None where that is unknown.
+    readable yet, None where that is unknown. `parked` is there for the retry topics of handlers
+    that quarantine: every record with a key from `position` to the log's end that is not settled,
+    and was first delivered in this partition of the source topic.
     """
 
     topic: str
@@ -114,6 +129,7 @@ class StartPosition(NamedTuple):
     lost: int = 0
     topic_id: str = ""
     log_end: int | None = None
+    parked: tuple[ParkedRecord, ...] = ()
 
 
 class CommitPosition(NamedTuple):

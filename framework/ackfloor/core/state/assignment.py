@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Literal
 
 from ackfloor.core.acks.gap_set import GapSet
 from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
@@ -24,6 +25,9 @@ from ackfloor.core.queues.handler_queue import HandlerQueue
 from ackfloor.core.queues.lanes import Lanes
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import BEHIND, TAKES_ROOM, TrackedDelivery
+
+#: What becomes of what is parked behind a record that is dead-lettered.
+AfterDeadLetter = Literal["continue", "dead_letter", "hold"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class HandlerRules:
         max_extend_s: how far after its start a delivery's deadline may be moved.
         in_place: a failed record is delivered again here, and its lane waits for it
             (`on_failure="block"`); otherwise it is parked in a retry topic.
+        quarantines: a failed record is parked, and later ones of its key are parked behind it
+            (`on_failure="quarantine"`).
+        after_dead_letter: what becomes of those when it is dead-lettered.
         breaker: when its failures no longer follow the policy.
         killable: its handlers run in processes that are killed at the deadline; the delivery ends
             when its process has been seen dead, and not before.
@@ -55,6 +62,8 @@ class HandlerRules:
     manual: bool = False
     max_extend_s: float | None = None
     in_place: bool = False
+    quarantines: bool = False
+    after_dead_letter: AfterDeadLetter = "continue"
     breaker: CircuitBreaker = CircuitBreaker()
     killable: bool = False
     batch: int | None = None
