@@ -39,6 +39,7 @@ from ackfloor.core.records.trace_context import sampled_trace
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.scheduling.batch_completions import Batches
 from ackfloor.core.scheduling.breaker_control import Breakers
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.withheld import Withheld
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerState
@@ -54,6 +55,7 @@ class Completions:
         "_breakers",
         "_in_place",
         "_outbox",
+        "_quarantines",
         "_state",
         "_withheld",
         "deadlines",
@@ -67,6 +69,7 @@ class Completions:
         breakers: Breakers,
         withheld: Withheld,
         batches: Batches,
+        quarantines: Quarantines,
     ) -> None:
         self._state = state
         self._outbox = outbox
@@ -74,6 +77,7 @@ class Completions:
         self._breakers = breakers
         self._withheld = withheld
         self._batches = batches
+        self._quarantines = quarantines
         self.deadlines = Deadlines()
 
     def answered(self, deliveries: Iterable[TrackedDelivery], now: Now) -> None:
@@ -130,6 +134,8 @@ class Completions:
         handled = outcome is ACKED or isinstance(outcome, Discarded)
         if handled and handler.rules.ordering != "unordered":
             self._state.free(delivery)
+            if handler.rules.quarantines:
+                self._quarantines.ended(delivery, now)
         if trials and delivery.record_offset in trials:
             # It was withheld: its due time is long past, or it had none.
             if handled:
@@ -141,7 +147,7 @@ class Completions:
             # Redriven by an operator: its first delivery since then.
             stats.replays_handled += handled
             stats.replays_failed += isinstance(outcome, Failed | Rejected)
-        elif envelope.not_before_ms is not None:
+        elif envelope.not_before_ms is not None and envelope.reason is not Reason.BEHIND:
             started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000
             stats.attempts.append(delivery.attempt)
             stats.lateness_s.append((started_ms - envelope.not_before_ms) / 1000)
@@ -198,6 +204,9 @@ class Completions:
             return
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
+            return
+        if rules.quarantines:
+            self._quarantines.failed(delivery, verdict, now)
             return
         self._leave_lane(delivery)
         self._outbox.park(delivery, verdict, now)

@@ -55,6 +55,7 @@ from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.scheduling.pauses import Pauses
 from ackfloor.core.scheduling.promotions import Promotions
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.scheduling.redeliveries import Redeliveries
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.scheduler import Scheduler
@@ -109,8 +110,14 @@ class Engine:
         self._outbox = Outbox(self._state, transactional=transactional)
         self.suspects = Suspects(self._state, self._outbox)
         self._redeliveries = Redeliveries(self._state, self._outbox, self.suspects)
-        self._intake = Intake(self._state, self._outbox, self.suspects, self._redeliveries)
         self._in_place = InPlace(self._state, self._outbox)
+        withheld = Withheld(self._state)
+        self._quarantines = Quarantines(
+            self._state, self._outbox, self.suspects, self._in_place, withheld
+        )
+        self._intake = Intake(
+            self._state, self._outbox, self.suspects, self._redeliveries, self._quarantines
+        )
         #: Operators' orders about records that wait in retry topics.
         self.promotions = Promotions(self._state, self._outbox)
         #: Operators' orders about lanes that wait for a record that failed.
@@ -118,10 +125,15 @@ class Engine:
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)
-        withheld = Withheld(self._state)
         self._batches = Batches(self._state, self._outbox, self._in_place, self._breakers, withheld)
         self._completions = Completions(
-            self._state, self._outbox, self._in_place, self._breakers, withheld, self._batches
+            self._state,
+            self._outbox,
+            self._in_place,
+            self._breakers,
+            withheld,
+            self._batches,
+            self._quarantines,
         )
 
     # What comes out.
@@ -403,6 +415,7 @@ class Engine:
     def tick(self, now: Now) -> None:
         """Do what is due: release tiers, retry writes, end pauses, start trials, commit floors."""
         self._intake.tick()
+        self._quarantines.tick(now)
         self._redeliveries.tick(now)
         self._outbox.tick(now)
         self._pauses.tick(now)
@@ -428,6 +441,7 @@ class Engine:
         """The same for waiting records, refused writes, pauses and trials; inf without any."""
         return min(
             self._redeliveries.next_s(now),
+            self._quarantines.next_s(now),
             self._outbox.next_s(),
             self._batches.next_s(),
             self._pauses.next_s(),

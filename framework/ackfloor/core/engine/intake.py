@@ -21,30 +21,49 @@ from ackfloor.core.messages.events import (
     RecordsSkipped,
 )
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.records.envelope import Envelope, read_envelope
+from ackfloor.core.records.envelope import Envelope, Reason, read_envelope
 from ackfloor.core.records.record import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.scheduling.redeliveries import Redeliveries
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 #: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
 LONGEST_WAIT = 2
+_NOTHING = Envelope()
 
 
 class Intake:
     """From assignment and poll to the handlers' queues."""
 
-    __slots__ = ("_orphans", "_outbox", "_redeliveries", "_state", "_suspects", "lost")
+    __slots__ = (
+        "_early",
+        "_orphans",
+        "_outbox",
+        "_quarantines",
+        "_redeliveries",
+        "_state",
+        "_suspects",
+        "lost",
+    )
 
     def __init__(
-        self, state: WorkerState, outbox: Outbox, suspects: Suspects, redeliveries: Redeliveries
+        self,
+        state: WorkerState,
+        outbox: Outbox,
+        suspects: Suspects,
+        redeliveries: Redeliveries,
+        quarantines: Quarantines,
     ) -> None:
         self._state = state
         self._outbox = outbox
         self._suspects = suspects
         self._redeliveries = redeliveries
+        self._quarantines = quarantines
+        #: Records that were read before their partition's retry partitions were known.
+        self._early: dict[Assignment, list[TrackedDelivery]] = {}
         #: Partitions of deleted topics with open records -> whether their waits were ended.
         self._orphans: dict[Assignment, bool] = {}
         #: Deleted topic -> how many records were lost with it.
@@ -88,9 +107,18 @@ class Intake:
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
+            if assignment.handler.rules.quarantines:
+                began = self._quarantines.assigned(assignment, start.parked, now)
+                self._enter_early(began, now)
         self._forget_shares()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
+
+    def _enter_early(self, began: Sequence[Assignment], now: Now) -> None:
+        # Source partitions last: what they have may be a copy of what is in a retry partition.
+        for assignment in sorted(began, key=lambda each: each.tier_s is None):
+            if early := self._early.pop(assignment, None):
+                self._enter(assignment, early, now)
 
     def _forget_shares(self) -> None:
         """Have the shares computed anew: the worker owns other partitions now."""
@@ -102,6 +130,8 @@ class Intake:
         assignment = self._state.assignments.get((partition.topic, partition.partition))
         lost = 0 if assignment is None else assignment.tracker.lose(position)
         self._state.flow.look_again()
+        if lost and assignment is not None and assignment.handler.rules.quarantines:
+            self._quarantines.unread(assignment)
         if lost:
             self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
 
@@ -123,6 +153,8 @@ class Intake:
             assignment.commit.outstanding = assignment.commit.transacting
             self._state.faults.clear("commit", (partition.topic, partition.partition))
             self._orphans[assignment] = False
+            if assignment.handler.rules.quarantines:
+                self._quarantines.unread(assignment)
         self._state.flow.look_again()
         for topic, (lost, kept) in counts.items():
             self._report_deleted(topic, lost, kept)
@@ -182,6 +214,7 @@ class Intake:
     def drop(self, partitions: Iterable[TopicPartition], *, lost: bool) -> None:
         """Partitions are gone: late answers for them are stale."""
         left: list[TopicPartition] = []
+        gone: list[Assignment] = []
         open_count = 0
         for key in partitions:
             assignment = self._state.assignments.pop((key.topic, key.partition), None)
@@ -191,6 +224,9 @@ class Intake:
             open_count += len(assignment.tracker.open)
             self._state.faults.clear("commit", (key.topic, key.partition))
             self._close(assignment)
+            self._early.pop(assignment, None)
+            gone.append(assignment)
+        self._quarantines.dropped(gone)
         self._outbox.forget_closed()
         self._suspects.forget_closed()
         for handler in self._state.handlers.values():
@@ -258,16 +294,30 @@ class Intake:
                 tier,
             )
         )
-        if not tier:
-            self._dispatch(assignment.handler, batch, now)
+        if assignment.awaited:
+            self._early.setdefault(assignment, []).extend(batch)
+        else:
+            self._enter(assignment, batch, now)
+
+    def _enter(self, assignment: Assignment, batch: Sequence[TrackedDelivery], now: Now) -> None:
+        """Dispatch records that are due, and let the others wait."""
+        handler = assignment.handler
+        if assignment.tier_s is None:
+            if handler.rules.quarantines:
+                batch = self._quarantines.arrived(assignment, batch, now)
+            if batch:
+                self._dispatch(handler, batch, now)
             return
-        due_s: list[float] = []
         for delivery in batch:
             delivery.envelope = read_envelope(delivery.headers)
-            due_s.append(_due_s(delivery, delivery.envelope, now))
-        assignment.waiting.put_all(due_s, batch, size)
+        if handler.rules.quarantines:
+            batch = self._quarantines.read(assignment, batch, now)
+        else:
+            batch = self._quarantines.without_held(batch)
+        due_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
+        assignment.waiting.put_all(due_s, batch, sum([d.size for d in batch]))
         self._state.waiting[assignment] = None
-        self._redeliveries.release(assignment, assignment.handler.retry_room(), now)
+        self._redeliveries.release(assignment, handler.retry_room(), now)
 
     def _without_settled(
         self, assignment: Assignment, read: Sequence[TrackedDelivery]
@@ -318,6 +368,6 @@ def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
     assert delivery.assignment.tier_s is not None
     wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
     wait_s = min(wait_s, delivery.assignment.tier_s * LONGEST_WAIT)
-    if delivery.assignment.handler.rules.in_place:
+    if delivery.assignment.handler.rules.in_place and envelope.reason is not Reason.BEHIND:
         wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
     return now.mono_s + wait_s

@@ -180,6 +180,20 @@ class RecordDiscarded:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyNotQuarantined:
+    """A record failed whose key could not be quarantined: it blocks its lane instead.
+
+    `why`: "full", the worker has as many such keys as it may; or "partitions", a retry topic has
+    fewer partitions than its source.
+    """
+
+    topic: str
+    partition: int
+    handler: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordHopped:
     """A record with a long explicit wait moved on to its next tier."""
 
@@ -387,6 +401,7 @@ Event = (
     | SuspectStarted
     | SuspectCleared
     | RecordDiscarded
+    | KeyNotQuarantined
     | RecordHopped
     | LateAnswers
     | PublishFailed

@@ -7,7 +7,7 @@ record stays open, and it is reported as a fault until it is written, also durin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from ackfloor.core.messages.commands import Publish
@@ -28,6 +28,7 @@ from ackfloor.core.messages.fault_causes import (
 from ackfloor.core.outbox.transactional_outbox import Transactions
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transaction, TransactionOutcome
+from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Bury, Park, Verdict
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -57,11 +58,14 @@ class Outbox:
         "_under_way",
         "_unwritable",
         "transactions",
+        "written",
     )
 
     def __init__(self, state: WorkerState, *, transactional: bool = False) -> None:
         self._state = state
         self.transactions = Transactions(state) if transactional else None
+        #: Called when a record of a handler that quarantines is written; see `Quarantines`.
+        self.written: Callable[[PendingWrite, Now], None] = _nothing
         #: Waiting for the next attempt to write them.
         self._refused: list[PendingWrite] = []
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
@@ -81,9 +85,19 @@ class Outbox:
         """Move a tier record that has further to wait to its next tier."""
         self._publish(self._state.parking.hop(delivery, now), now)
 
-    def bury(self, delivery: TrackedDelivery, now: Now) -> None:
-        """Move a tier record to the dead-letter topic, although nothing new has failed."""
-        self._publish(self._state.parking.bury(delivery, now), now)
+    def bury(
+        self, delivery: TrackedDelivery, now: Now, reason: Reason = Reason.DEAD_LETTER
+    ) -> None:
+        """Move a record to the dead-letter topic, although nothing new has failed."""
+        self._publish(self._state.parking.bury(delivery, now, reason), now)
+
+    def behind(self, delivery: TrackedDelivery, now: Now) -> None:
+        """Write a record to a tier, to wait behind one that failed."""
+        self._publish(self._state.parking.behind(delivery, now), now)
+
+    def hold(self, write: PendingWrite, now: Now) -> None:
+        """Write a record that was dead-lettered to a tier as well, where it holds its key."""
+        self._publish(self._state.parking.held(write, now), now)
 
     def _publish(self, write: PendingWrite, now: Now) -> None:
         write.delivery.assignment.parking += 1
@@ -103,12 +117,19 @@ class Outbox:
         if delivery.assignment.closed:
             return
         delivery.assignment.end(delivery)
+        if write.settles:
+            self.settle(delivery)
+        if delivery.assignment.handler.rules.quarantines:
+            self.written(write, now)
+        self._state.faults.clear(FAULT, write)
+        self._state.events.append(_moved(write, now))
+
+    def settle(self, delivery: TrackedDelivery) -> None:
+        """A record is settled that was written elsewhere: its lane goes on."""
         self._state.settle(delivery)
         self._state.go_on(delivery)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
-        self._state.faults.clear(FAULT, write)
-        self._state.events.append(_moved(write, now))
 
     def _forget_write(self, write: PendingWrite) -> None:
         """A write was reported, or is no longer waited for."""
@@ -269,6 +290,10 @@ class Outbox:
         """Whether a write was refused, or is under way for longer than usual."""
         oldest_s = next(iter(self._under_way.values()), inf)
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
+
+
+def _nothing(_write: PendingWrite, _now: Now) -> None:
+    pass
 
 
 def _moved(write: PendingWrite, now: Now) -> Event:

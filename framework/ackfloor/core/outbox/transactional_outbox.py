@@ -156,7 +156,9 @@ class Transactions:
         offsets: dict[Assignment, set[int]] = {}
         for write in chosen:
             delivery = write.delivery
-            offsets.setdefault(delivery.assignment, set()).add(delivery.record_offset)
+            settling = offsets.setdefault(delivery.assignment, set())
+            if write.settles:
+                settling.add(delivery.record_offset)
         positions: list[CommitPosition] = []
         ends: dict[Assignment, int] = {}
         for assignment, settling in offsets.items():
@@ -165,9 +167,10 @@ class Transactions:
                 ends[assignment] = assignment.tracker.position
                 continue
             position, ends[assignment] = foreseen(assignment, settling)
-            if min(settling) < ends[assignment]:
+            # One that settles nothing as well: the commit is what stops a former owner's write.
+            if min(settling, default=-1) < ends[assignment]:
                 positions.append(position)
-            if max(settling) >= ends[assignment]:
+            if max(settling, default=-1) >= ends[assignment]:
                 self._too_far[assignment] = now.mono_s + LOOK_AGAIN_S
             else:
                 self._too_far.pop(assignment, None)

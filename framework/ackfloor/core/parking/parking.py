@@ -7,6 +7,11 @@ A tier's wait is its nominal delay times a factor that belongs to (tier, partiti
 one tier partition `not_before` never decreases and waiting for the head delays nobody. An
 explicit wait (`Retry(after=)`) goes by hops: each hop waits in the longest tier that does not
 overshoot; what is left is kept in the header `retry_at`.
+
+Records of a handler that quarantines are written to the partition they were first read from, so
+that the owner of that partition has all of them. What waits there behind a failed record has no
+time of its own: its `retry_at` is so far away that a release that does not know of quarantine
+moves it from tier to tier and never handles it.
 """
 
 from __future__ import annotations
@@ -31,7 +36,10 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 FIRST_BACKOFF_S = 0.25
 LAST_BACKOFF_S = 10.0
+#: How far away the `retry_at` is of what waits behind another record, in ms: ten years.
+FAR_MS = 10 * 365 * 86_400_000
 _NOTHING = Envelope()
+_NO_FAILURE = Failure("", "")
 
 
 @dataclass(slots=True)
@@ -59,7 +67,9 @@ class Parking:
 
     def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
         """The write for a delivery that failed."""
-        return PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
+        write = PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
+        write.settles = _settles(delivery, verdict)
+        return write
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
         """What is known of a record after this failure.
@@ -106,20 +116,49 @@ class Parking:
         """The write for a tier record that waits on in another tier; spends no attempt."""
         return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
-    def bury(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
-        """The write for a tier record that an operator dead-letters, with its last error."""
-        before, origin = delivery.envelope or Envelope(), delivery.origin
-        envelope = replace(
+    def bury(
+        self, delivery: TrackedDelivery, now: Now, reason: Reason = Reason.DEAD_LETTER
+    ) -> PendingWrite:
+        """The write for a record that is dead-lettered though nothing new has failed.
+
+        By an operator, with its last error; or along with the record it waits behind (`BEHIND`).
+        """
+        envelope = self._moved(delivery, reason)
+        verdict = Bury(reason, envelope.failure)
+        write = PendingWrite(delivery, verdict, envelope, now.mono_s)
+        write.settles = _settles(delivery, verdict)
+        return write
+
+    def behind(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
+        """The write for a record that waits behind a failed one; it spends no attempt."""
+        envelope = self._moved(delivery, Reason.BEHIND)
+        return self._for_long(delivery, envelope, Reason.BEHIND, now)
+
+    def held(self, write: PendingWrite, now: Now) -> PendingWrite:
+        """The write for a record that was dead-lettered by `write`, and holds its key."""
+        envelope = changed(write.envelope, reason=Reason.HELD)
+        return self._for_long(write.delivery, envelope, Reason.HELD, now)
+
+    def _for_long(
+        self, delivery: TrackedDelivery, envelope: Envelope, reason: Reason, now: Now
+    ) -> PendingWrite:
+        envelope = changed(envelope, retry_at_ms=now.wall_ms + FAR_MS)
+        longest_s = delivery.assignment.handler.rules.policy.tiers()[-1]
+        verdict = Park(longest_s, False, reason, _NO_FAILURE)
+        return PendingWrite(delivery, verdict, envelope, now.mono_s)
+
+    def _moved(self, delivery: TrackedDelivery, reason: Reason) -> Envelope:
+        before, origin = delivery.envelope or source_envelope(delivery), delivery.origin
+        known_ms = before.origin_timestamp_ms
+        return replace(
             before,
             origin_topic=origin.topic,
             origin_partition=origin.partition,
             origin_offset=origin.offset,
+            origin_timestamp_ms=delivery.timestamp if known_ms is None else known_ms,
             group=self.group,
             handler=delivery.assignment.handler.rules.name,
-            reason=Reason.DEAD_LETTER,
-        )
-        return PendingWrite(
-            delivery, Bury(Reason.DEAD_LETTER, before.failure), envelope, now.mono_s
+            reason=reason,
         )
 
     def address(self, write: PendingWrite, now: Now) -> None:
@@ -171,7 +210,9 @@ class Parking:
     def _address_tier(self, write: PendingWrite, delay_s: float, now: Now) -> None:
         rules = write.delivery.assignment.handler.rules
         topic = self._tier(write, delay_s)
-        partition = self.pick(self.partitions.get(topic, 1))
+        partition = self.own_partition(write.delivery, topic)
+        if partition is None:
+            partition = self.pick(self.partitions.get(topic, 1))
         wait_s = tier_wait_s(delay_s, rules.policy.jitter, partition)
         self._wait(write, topic, partition, wait_s, now)
 
@@ -188,13 +229,36 @@ class Parking:
             self._wait(write, write.topic, write.partition or 0, write.wait_s, now)
             return
         # Tiers of one policy share the source's partition count, so any of them will do.
-        count = self.partitions.get(self._tier(write, tiers[0]), 1)
-        hop = next_hop(left_s, tiers, policy.jitter, count, self.pick)
+        topic = self._tier(write, tiers[0])
+        count, own = self.partitions.get(topic, 1), self.own_partition(write.delivery, topic)
+        hop = next_hop(left_s, tiers, policy.jitter, count, self.pick, own)
         topic = self._tier(write, hop.tier_s)
         self._wait(write, topic, hop.partition, hop.wait_s, now)
 
+    def own_partition(self, delivery: TrackedDelivery, topic: str) -> int | None:
+        """The partition of a retry topic in which a record must wait; None where any will do.
+
+        Without it a record of a handler that quarantines could not be kept in order.
+        """
+        assignment, origin = delivery.assignment, delivery.origin
+        if not assignment.handler.rules.quarantines or origin.topic != assignment.source_topic:
+            return None
+        has = origin.partition < self.partitions.get(topic, origin.partition + 1)
+        return origin.partition if has else None
+
+    def can_quarantine(self, delivery: TrackedDelivery) -> bool:
+        """Whether a record and those behind it would wait in the partition they came from."""
+        source, tiers = delivery.assignment.source_topic, delivery.assignment.handler.rules.policy
+        return all(
+            self.own_partition(delivery, self.tier(source, delay_s)) is not None
+            for delay_s in tiers.tiers()
+        )
+
     def _tier(self, write: PendingWrite, delay_s: float) -> str:
-        source = write.delivery.assignment.source_topic
+        return self.tier(write.delivery.assignment.source_topic, delay_s)
+
+    def tier(self, source: str, delay_s: float) -> str:
+        """The retry topic of a source topic and a delay."""
         topic = self._tiers.get((source, delay_s))
         if topic is None:
             topic = self.templates.tier_topic(source, self.group, delay_s)
@@ -207,6 +271,14 @@ class Parking:
         write.topic, write.partition, write.wait_s = topic, partition, wait_s
         due_ms = now.wall_ms + round(wait_s * 1000)
         write.envelope = changed(write.envelope, not_before_ms=due_ms)
+
+
+def _settles(delivery: TrackedDelivery, verdict: Verdict) -> bool:
+    """Whether nothing else must happen before a record is settled that is written by a verdict."""
+    if not isinstance(verdict, Bury) or verdict.reason is Reason.BEHIND:
+        return True
+    rules = delivery.assignment.handler.rules
+    return not rules.quarantines or rules.after_dead_letter == "continue" or delivery.key is None
 
 
 def source_envelope(delivery: TrackedDelivery) -> Envelope:

@@ -29,6 +29,7 @@ class PendingWrite:
         partition: the target partition, None to let the producer choose.
         headers: own headers and ours, ready to write.
         wait_s: how long it waits in the tier; 0 for the dead-letter topic.
+        settles: its record is settled when it is written; otherwise `Outbox.written` decides.
         refusals: how often the write has failed.
         retry_at_s: monotonic seconds of the next attempt to write it.
     """
@@ -41,5 +42,6 @@ class PendingWrite:
     partition: int | None = None
     headers: Headers = ()
     wait_s: float = 0.0
+    settles: bool = True
     refusals: int = 0
     retry_at_s: float = 0.0

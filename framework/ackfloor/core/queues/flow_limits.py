@@ -215,7 +215,7 @@ class FlowControl:
             if a.stopping:
                 # What it still holds drains; nothing that is read of it now would be kept.
                 continue
-            shut = _shut(a) or full or a.handler.resting
+            shut = _shut(a) or full or a.handler.resting or bool(a.awaited)
             self.any_paused |= shut
             self._narrow(a)
             if shut == a.paused:
@@ -242,7 +242,10 @@ class FlowControl:
         shut = {
             PauseReason.HANDLER: a.handler.resting,
             PauseReason.OPEN: gates.open.shut or gates.open_bytes.shut,
-            PauseReason.WAITING: gates.held.shut or gates.bytes.shut or (tier and gates.span.shut),
+            PauseReason.WAITING: bool(a.awaited)
+            or gates.held.shut
+            or gates.bytes.shut
+            or (tier and gates.span.shut),
             PauseReason.SPAN: gates.span.shut,
             PauseReason.METADATA: a.commit.metadata_gate.shut,
         }

@@ -1,12 +1,14 @@
 """Lanes: per-key or per-partition ordering, one record at a time in offset order.
 
 Theory. A lane is named by (topic, partition, key) or by (topic, partition). It is there as long as
-it has work, and is in one of three states:
+it has work, and is in one of four states:
 
 FREE     its records may be handed out: it is in its handler's queue, or waits for a batch;
 BUSY     an executor has some of it (`out`): one delivery, a `Work` of several, or a batch;
 BLOCKED  it waits for its head (`holder`), which is to be delivered again, or is on its way to the
-         dead-letter topic.
+         dead-letter topic;
+QUARANTINED  its records wait in retry topics, behind one that failed (`quarantine`): the first of
+         them is delivered when it is due, alone, and what is read of the others goes behind it.
 
 A slot takes from a work with `popleft()`: that call is atomic, so each record is taken by exactly
 one party. Nothing is added to a work that was handed out; what is read meanwhile waits in the lane.
@@ -38,6 +40,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
@@ -87,7 +90,7 @@ class Lanes:
         singly: a slot is done with a lane when its delivery has ended: no work is needed around it.
     """
 
-    __slots__ = ("_blocked", "_live", "_singly", "leaving")
+    __slots__ = ("_blocked", "_live", "_singly", "leaving", "pending", "quarantined")
 
     def __init__(self, *, singly: bool = True) -> None:
         self._singly = singly
@@ -97,14 +100,18 @@ class Lanes:
         self._blocked: dict[LaneKey, Lane] = {}
         #: How many of these wait for a head that is on its way to the dead-letter topic.
         self.leaving = 0
+        #: Those that are quarantined. Of the first record of one there is a lane while it runs.
+        self.quarantined: dict[LaneKey, Quarantine] = {}
+        #: How many records are pending in them.
+        self.pending = 0
 
     def __len__(self) -> int:
         return len(self._live)
 
     @property
     def holding(self) -> bool:
-        """Whether a lane waits for a head that failed."""
-        return bool(self._blocked)
+        """Whether records are held behind one that failed."""
+        return bool(self._blocked) or self.pending > 0
 
     def records(self) -> int:
         """How many records wait for the one in front of them, or for a slot.
@@ -296,6 +303,16 @@ class Lanes:
             return None
         self._take_over(lane)
         return self._freed(lane)
+
+    def take_all(self, key: LaneKey, delivery: TrackedDelivery) -> list[TrackedDelivery]:
+        """Take a failed record out of its lane, and all that has not started; returns the rest."""
+        lane = self.leave(delivery) or self._find(key)
+        if lane is None or lane.out is not None:
+            return []
+        rest = list(lane)
+        lane.clear()
+        self._forget(lane)
+        return rest
 
     def put_back(
         self, lane: Lane, batch: Batch, deliveries: Sequence[TrackedDelivery]

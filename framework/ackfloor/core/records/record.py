@@ -100,13 +100,15 @@ class ParkedRecord(NamedTuple):
     """A record with a key that waits in a retry topic, as its partition's next owner finds it.
 
     `offset` is its own there; `origin_offset` where it was first delivered, in the same partition
-    of the source topic; `attempt` how many deliveries it had.
+    of the source topic; `attempt` how many deliveries it had since it was redriven last, and
+    `replays` how often it was.
     """
 
     offset: int
     key: bytes
     origin_offset: int
     attempt: int
+    replays: int = 0
 
 
 class StartPosition(NamedTuple):

@@ -244,6 +244,7 @@ def next_hop(
     jitter: float,
     partitions: int,
     pick: Callable[[int], int],
+    own: int | None = None,
 ) -> Hop:
     """Where a record waits next when `left_s` seconds are left to its due time.
 
@@ -255,16 +256,18 @@ def next_hop(
         tiers: nominal delays in seconds, shortest first, at least one.
         partitions: how many each tier has.
         pick: chooses one of n eligible partitions.
+        own: the only one that is eligible; None where all are.
     """
+    eligible = range(partitions) if own is None else (own,)
     for tier_s in reversed(tiers):
         if tier_s > left_s:
             continue
-        waits = [(p, tier_wait_s(tier_s, jitter, p)) for p in range(partitions)]
+        waits = [(p, tier_wait_s(tier_s, jitter, p)) for p in eligible]
         fitting = [(p, wait_s) for p, wait_s in waits if wait_s <= left_s]
         if fitting:
             partition, wait_s = fitting[pick(len(fitting))]
             return Hop(tier_s, partition, wait_s)
-    partition = pick(partitions)
+    partition = pick(partitions) if own is None else own
     return Hop(tiers[0], partition, tier_wait_s(tiers[0], jitter, partition))
 
 

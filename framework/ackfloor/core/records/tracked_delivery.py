@@ -213,7 +213,9 @@ class TrackedDelivery:
         if not by_key:
             return (a.topic, a.partition, None)
         key = self.record.key()
-        return (a.topic, a.partition, self.record_offset if key is None else key)
+        if key is None:
+            return (a.topic, a.partition, self.record_offset)
+        return (a.lanes_topic, a.partition, key)
 
     @property
     def unbatched(self) -> bool:

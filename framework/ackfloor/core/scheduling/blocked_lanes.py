@@ -54,7 +54,7 @@ def blocked_lanes(handler: HandlerState, state: WorkerState, now: Now) -> Blocke
     count = len(lanes.blocked)
     held = sum(each.held for each in state.assignments.values() if each.handler is handler)
     # What an assignment holds, the heads that are still in their lanes are part of.
-    behind = held - (count - lanes.leaving)
+    behind = held - (count - lanes.leaving) - lanes.pending
     return BlockedLanes(count, behind, oldest[0].since_ms, tuple(oldest))
 
 

@@ -178,10 +178,11 @@ class Suspects:
         if not known and not self._lanes:
             return batch
         rules = handler.rules
+        keeps_order = rules.in_place or rules.quarantines
         others: list[TrackedDelivery] = []
         for delivery in batch:
             suspicion = known.get(delivery.record_offset)
-            if suspicion is not None and suspicion.crashes >= CONDEMNED and not rules.in_place:
+            if suspicion is not None and suspicion.crashes >= CONDEMNED and not keeps_order:
                 self._condemn(delivery, suspicion, now)
                 continue
             lane = (

@@ -15,6 +15,7 @@ from math import inf
 
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
@@ -124,6 +125,9 @@ def _waits_on(delivery: TrackedDelivery, now: Now) -> bool:
         return False
     if delivery.record_offset in delivery.assignment.withheld:
         # It has been tried since then.
+        return False
+    if envelope.reason is Reason.BEHIND:
+        # It waits behind another record, or has done so; see `parking`.
         return False
     tiers = delivery.assignment.handler.rules.policy.tiers()
     return bool(tiers) and envelope.retry_at_ms > now.wall_ms

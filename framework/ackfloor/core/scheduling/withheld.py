@@ -89,6 +89,10 @@ class Withheld:
         enough = max(FEWEST_PART, breaker.threshold(rules, now.mono_s) * share)
         return breaker.run_length() >= enough
 
+    def may_follow(self, handler: HandlerState, now: Now) -> bool:
+        """Whether a record that did not fail may be written behind one that did."""
+        return not self._restrains(handler, 0, now) or self._may_leave(handler, now)
+
     def _may_leave(self, handler: HandlerState, now: Now) -> bool:
         rate_per_s = handler.rules.breaker.park_rate_per_s
         return handler.circuit.bucket.take(rate_per_s, self._state.share_of(handler), now.mono_s)

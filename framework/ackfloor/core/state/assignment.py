@@ -217,6 +217,8 @@ class Assignment:
     """One partition during one epoch.
 
     Attributes:
+        lanes_topic: the topic that its lanes are named by: where its handler quarantines, a retry
+            topic's records are in the lanes of its source topic.
         tier_s: the nominal delay in seconds where the topic is a retry tier.
         restored_epoch: the leader epoch that the restored runs were settled in.
         mark: the start of its records' marks in flight (runtime/supervision/in_flight_memory.py).
@@ -228,11 +230,16 @@ class Assignment:
         paused: it is not read at the moment.
         orphaned: its topic was deleted: nothing more is read or committed, what was read is
             handled.
+        awaited: retry topics of which this partition must be here before anything starts; see
+            scheduling/quarantined_keys.py. The same for all partitions that wait for each other.
+        superseded: offsets of a retry topic of which a newer copy was found in another.
+        parked_before: offsets of a source topic of which a copy was found in a retry topic.
         stopping: no further delivery may start (revoke or shutdown is under way).
         closed: the assignment has ended: late answers are stale.
     """
 
     __slots__ = (
+        "awaited",
         "clock",
         "closed",
         "commit",
@@ -243,11 +250,13 @@ class Assignment:
         "held",
         "held_bytes",
         "inbox",
+        "lanes_topic",
         "last_floor",
         "leader_epochs",
         "mark",
         "open_bytes",
         "orphaned",
+        "parked_before",
         "parking",
         "partition",
         "paused",
@@ -256,6 +265,7 @@ class Assignment:
         "source_topic",
         "stats",
         "stopping",
+        "superseded",
         "tier_s",
         "topic",
         "topic_hash",
@@ -287,7 +297,11 @@ class Assignment:
         self.epoch = epoch
         self.handler = handler
         self.source_topic = source_topic
+        self.lanes_topic = source_topic if handler.rules.quarantines else topic
         self.tier_s = tier_s
+        self.awaited: set[str] = set()
+        self.superseded: set[int] = set()
+        self.parked_before: set[int] = set()
         self.tracker: AckTracker[TrackedDelivery] = AckTracker(
             position, restored.runs if restored else ()
         )

@@ -1,0 +1,181 @@
+"""Quarantine: a lane whose first record failed and waits in a retry topic, and what is behind it.
+
+Theory. Such a lane is QUARANTINED. Its records are in retry topics, on their way there, or read
+from the source and not yet written behind the others (`pending`). They are ordered by their origin
+offsets, wherever they are: the lowest is the head, the only one that may be delivered. A copy is
+written before the one it was made from is settled, so after a crash a record may be there twice:
+what is read of a record that is here already is a twin, which is settled when the record is.
+
+Invariants (tests/framework/core/queues/test_quarantine.py):
+
+Q1  the head is the record with the lowest origin offset that is not resolved.
+Q2  a record is in it once, by its origin offset: here, to be read, or on its way; or it is pending.
+Q3  what is pending has higher origin offsets than what is not, but for what was found at takeover.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
+
+if TYPE_CHECKING:
+    from ackfloor.core.parking.pending_write import PendingWrite
+    from ackfloor.core.state.assignment import Assignment
+
+
+class Quarantine:
+    """The records of one quarantined lane.
+
+    Attributes:
+        key: the lane's name.
+        since_ms: when it was quarantined, as far as this worker knows.
+        current: the head's delivery once it has its time, or runs.
+        condemned: records up to this origin offset go to the dead-letter topic, with the one that
+            was in front of them; -1 where none do.
+        closing: the write of that one, which is settled when they are gone.
+    """
+
+    __slots__ = (
+        "_order",
+        "_pending",
+        "_twins",
+        "_where",
+        "closing",
+        "condemned",
+        "current",
+        "key",
+        "since_ms",
+    )
+
+    def __init__(self, key: LaneKey, since_ms: int) -> None:
+        self.key = key
+        self.since_ms = since_ms
+        #: Origin offsets, lowest first; resolved ones stay until they are the lowest.
+        self._order: list[int] = []
+        self._where: dict[int, TrackedDelivery | Assignment | None] = {}
+        self._twins: dict[int, list[TrackedDelivery]] | None = None
+        #: None without any: an empty one takes half a KiB.
+        self._pending: deque[TrackedDelivery] | None = None
+        self.current: TrackedDelivery | None = None
+        self.condemned = -1
+        self.closing: PendingWrite | None = None
+
+    def __len__(self) -> int:
+        """How many records are in it, those that are pending not counted."""
+        return len(self._where)
+
+    def __contains__(self, offset: object) -> bool:
+        return offset in self._where
+
+    @property
+    def behind(self) -> int:
+        """How many records wait behind its head."""
+        count = len(self._where) + len(self.pending)
+        return count - 1 if self._where and self.closing is None else count
+
+    @property
+    def pending(self) -> Collection[TrackedDelivery]:
+        """What was read from the source and is not yet written behind the others, in order."""
+        return self._pending or ()
+
+    def pend(self, deliveries: Iterable[TrackedDelivery], *, first: bool = False) -> None:
+        """Put deliveries of the source behind the others, or in front of those that are pending."""
+        if self._pending is None:
+            self._pending = deque()
+        if first:
+            self._pending.extendleft(reversed(list(deliveries)))
+        else:
+            self._pending.extend(deliveries)
+
+    def take_pending(self, most: int | None = None) -> list[TrackedDelivery]:
+        """Take out the first so many that are pending, or all of them."""
+        pending = self._pending
+        if pending is None:
+            return []
+        count = len(pending) if most is None else min(most, len(pending))
+        taken = [pending.popleft() for _ in range(count)]
+        if not pending:
+            self._pending = None
+        return taken
+
+    @property
+    def head(self) -> int | None:
+        """The origin offset of its head; None where nothing is in it but what is pending."""
+        order = self._order
+        while order and order[0] not in self._where:
+            heappop(order)
+        return order[0] if order else None
+
+    @property
+    def last(self) -> int:
+        """The highest origin offset in it; -1 without any."""
+        return max(self._where, default=-1)
+
+    def at(self, offset: int) -> TrackedDelivery | Assignment | None:
+        """Where a record is that is in it; None where it is on its way."""
+        return self._where[offset]
+
+    def put(self, offset: int, where: TrackedDelivery | Assignment | None) -> None:
+        """A record is in it, or is somewhere else now."""
+        if offset not in self._where:
+            heappush(self._order, offset)
+        self._where[offset] = where
+
+    def fill(self, found: Iterable[tuple[int, Assignment]]) -> None:
+        """Put in what was found in retry topics at a takeover."""
+        self._where.update(found)
+        self._order = list(self._where)
+        heapify(self._order)
+
+    def twin(self, offset: int, delivery: TrackedDelivery) -> None:
+        """Another copy of a record that is in it was read."""
+        if self._twins is None:
+            self._twins = {}
+        self._twins.setdefault(offset, []).append(delivery)
+
+    def resolve(self, offset: int) -> list[TrackedDelivery]:
+        """A record has left: it is settled, and no copy waits; returns its twins."""
+        del self._where[offset]
+        return self.take_twins(offset)
+
+    def take_twins(self, offset: int) -> list[TrackedDelivery]:
+        """The other copies of a record, which are settled now."""
+        return [] if self._twins is None else self._twins.pop(offset, [])
+
+    def waiting(self) -> Iterator[tuple[int, TrackedDelivery]]:
+        """The records in it that were read and are not the current one."""
+        for offset, where in self._where.items():
+            if isinstance(where, TrackedDelivery) and where is not self.current:
+                yield offset, where
+
+    def forget(self, assignment: Assignment) -> None:
+        """An assignment has ended: what is here of it, or was to be read there, is not in it."""
+        gone = [
+            offset
+            for offset, where in self._where.items()
+            if where is assignment
+            or (isinstance(where, TrackedDelivery) and where.assignment is assignment)
+        ]
+        for offset in gone:
+            del self._where[offset]
+        if self._twins is not None:
+            self._twins = {
+                offset: kept
+                for offset, twins in self._twins.items()
+                if (kept := [each for each in twins if each.assignment is not assignment])
+            }
+        if self.current is not None and self.current.assignment is assignment:
+            self.current = None
+        if self.closing is not None and self.closing.delivery.assignment is assignment:
+            self.closing, self.condemned = None, -1
+
+    def forget_unread(self, assignment: Assignment) -> bool:
+        """What was to be read there never comes; returns whether there was anything."""
+        gone = [offset for offset, where in self._where.items() if where is assignment]
+        for offset in gone:
+            del self._where[offset]
+        return bool(gone)

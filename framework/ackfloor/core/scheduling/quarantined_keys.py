@@ -1,0 +1,546 @@
+"""Quarantines: a failed record is parked, and what follows of its key is parked behind it.
+
+Theory. Retry topics are read by the worker that has the partition of the source, and a record waits
+in the same partition number there. So one worker has all that is left of a key: in memory, in the
+retry topics it reads, or on its way there. Nothing else says which keys are quarantined: what is
+open in the retry topics does, also for the next owner (`quarantine_takeover`).
+
+The head of a key is delivered when it is due, like any redelivery. Handled, it makes room for the
+next one, which is due at once. What waits behind it did not fail: it is written with the reason
+`behind`, spends no attempt, and leaves at the drip of a circuit breaker that is not closed. A head
+that is dead-lettered ends as its handler says: the others go on (`continue`), go with it
+(`dead_letter`: it is settled when they are gone), or stay (`hold`: it is written to a retry topic
+once more and holds its key there until an operator frees it).
+
+What was read and waits behind a head takes room in memory. Where that keeps a retry partition from
+being read, and the head of another key is further on in it, what waits is written behind that one.
+So it is before its topic's retention would take it.
+
+At most `MOST_KEYS` keys are quarantined at once. Beyond them a failed record blocks its lane.
+
+Invariants (tests/framework/core/scheduling/test_quarantined_keys.py):
+
+Y1  a record of a key starts only when those with lower origin offsets are resolved.
+Y2  a record is resolved when it was handled, discarded, or is in the dead-letter topic.
+Y3  what is settled here has a copy that is open, or whose record is resolved.
+Y4  a key is free when nothing of it is left in retry topics, or on its way there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import inf
+
+from ackfloor.core.messages.events import KeyNotQuarantined
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.parking.parking import source_envelope
+from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.records.envelope import Reason, changed
+from ackfloor.core.records.outcomes import Bury, Verdict
+from ackfloor.core.records.record import Now, ParkedRecord
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
+from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.quarantine_takeover import Takeovers
+from ackfloor.core.scheduling.retry_in_place import InPlace
+from ackfloor.core.scheduling.withheld import Withheld
+from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.worker_state import WorkerState
+
+#: How many keys of a worker are quarantined at most.
+MOST_KEYS = 100_000
+#: Seconds between two looks for retry partitions that are full of what waits, and so many more for
+#: each key.
+LOOK_S, LOOK_EACH_S = 0.1, 1e-5
+#: Seconds between two looks for what waits for long.
+AGE_LOOK_S = 60.0
+#: What has waited for so long is written anew: a seventh of the shortest retention of a retry
+#: topic (kafka/topics/topic_requirements.py).
+RENEW_MS = 86_400_000
+#: Seconds between two tries to write what a circuit breaker lets leave at a drip.
+DRIP_S = 0.5
+
+
+class Quarantines:
+    """The quarantined keys of one worker; only the owner thread calls it."""
+
+    __slots__ = (
+        "_age_look_s",
+        "_in_place",
+        "_look_s",
+        "_outbox",
+        "_state",
+        "_suspects",
+        "_takeovers",
+        "_touched",
+        "_undrained",
+        "_withheld",
+        "most_keys",
+    )
+
+    def __init__(
+        self,
+        state: WorkerState,
+        outbox: Outbox,
+        suspects: Suspects,
+        in_place: InPlace,
+        withheld: Withheld,
+    ) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._suspects = suspects
+        self._in_place = in_place
+        self._withheld = withheld
+        self._takeovers = Takeovers(state)
+        #: Those that have, or had, pending records -> their handler.
+        self._undrained: dict[Quarantine, HandlerState] = {}
+        #: Those of which partitions have left.
+        self._touched: dict[Quarantine, HandlerState] = {}
+        self._look_s = self._age_look_s = 0.0
+        self.most_keys = MOST_KEYS
+        outbox.written = self.written
+
+    # Partitions.
+
+    def assigned(
+        self, assignment: Assignment, parked: Sequence[ParkedRecord], now: Now
+    ) -> Sequence[Assignment]:
+        """A partition came, with what waits in it; returns those that may begin by that."""
+        return self._takeovers.assigned(assignment, parked, now)
+
+    def dropped(self, gone: Sequence[Assignment]) -> None:
+        """Partitions are gone: what is left of their keys is for the next owner."""
+        self._takeovers.dropped(gone)
+        for handler in {a.handler for a in gone if a.handler.rules.quarantines}:
+            mine = [a for a in gone if a.handler is handler]
+            groups = {(a.source_topic, a.partition) for a in mine}
+            for quarantine in list(handler.lanes.quarantined.values()):
+                if quarantine.key[:2] in groups:
+                    self._forget(quarantine, handler, mine)
+
+    def _forget(
+        self, quarantine: Quarantine, handler: HandlerState, gone: Sequence[Assignment]
+    ) -> None:
+        current = quarantine.current
+        for assignment in gone:
+            quarantine.forget(assignment)
+        pending = quarantine.take_pending()
+        kept = [d for d in pending if not d.assignment.closed]
+        handler.lanes.pending -= len(pending) - len(kept)
+        quarantine.pend(kept)
+        if current is not None and quarantine.current is None:
+            # Its lane is there as long as its source partition.
+            handler.queue.put(handler.lanes.deliveries_ended((current,)))
+        self._touched[quarantine] = handler
+
+    def unread(self, assignment: Assignment) -> None:
+        """What was not read of a retry partition never comes."""
+        handler = assignment.handler
+        for quarantine in handler.lanes.quarantined.values():
+            if quarantine.forget_unread(assignment):
+                self._touched[quarantine] = handler
+
+    # Records that were read.
+
+    def arrived(
+        self, assignment: Assignment, batch: Sequence[TrackedDelivery], now: Now
+    ) -> Sequence[TrackedDelivery]:
+        """Records of a source partition were read; returns those whose keys are not quarantined."""
+        handler = assignment.handler
+        quarantined, parked_before = handler.lanes.quarantined, assignment.parked_before
+        others: list[TrackedDelivery] = []
+        touched: dict[Quarantine, None] = {}
+        for delivery in batch:
+            offset = delivery.record_offset
+            if offset in parked_before:
+                self._settle_copy(delivery)
+                continue
+            quarantine = quarantined.get(delivery.lane_key(True))
+            if quarantine is None:
+                others.append(delivery)
+                continue
+            touched[quarantine] = None
+            head = quarantine.head
+            if head is not None and offset < head:
+                # Only after a takeover: its park was not confirmed, that of one behind it was.
+                delivery.envelope = source_envelope(delivery)
+                quarantine.put(offset, delivery)
+            else:
+                self._pend(quarantine, handler, [delivery])
+        for quarantine in touched:
+            self._drain(quarantine, handler, now)
+            self._go_on(quarantine, handler, now)
+        for key in self._takeovers.caught_up(assignment):
+            if (quarantine := quarantined.get(key)) is not None:
+                self._go_on(quarantine, handler, now)
+        return others
+
+    def read(
+        self, assignment: Assignment, batch: Sequence[TrackedDelivery], now: Now
+    ) -> Sequence[TrackedDelivery]:
+        """Records of a retry partition were read; returns those that are in no key's order."""
+        others: list[TrackedDelivery] = []
+        own = assignment.source_topic, assignment.partition
+        for delivery in batch:
+            if delivery.record_offset in assignment.superseded:
+                self._settle_copy(delivery)
+            elif delivery.key is None:
+                others.append(delivery)
+            elif delivery.origin[:2] == own:
+                self._add(delivery, now)
+            elif not self._send_home(delivery, now):
+                others.append(delivery)
+        return others
+
+    def without_held(self, batch: Sequence[TrackedDelivery]) -> Sequence[TrackedDelivery]:
+        """Settle the records that hold their keys: their handler does not quarantine any more.
+
+        They are in the dead-letter topic.
+        """
+        others: list[TrackedDelivery] = []
+        for delivery in batch:
+            if is_held(delivery):
+                self._settle_copy(delivery)
+            else:
+                others.append(delivery)
+        return others
+
+    def _send_home(self, delivery: TrackedDelivery, now: Now) -> bool:
+        """Write a record to its source's partition if it waits in another one.
+
+        A release that does not know of quarantine has written it, or read it last.
+        """
+        home = self._state.parking.own_partition(delivery, delivery.topic)
+        if home is None or home == delivery.partition:
+            return False
+        envelope = delivery.envelope
+        assert envelope is not None
+        if envelope.retry_at_ms is None:
+            delivery.envelope = changed(envelope, retry_at_ms=envelope.not_before_ms)
+        self._outbox.hop(delivery, now)
+        return True
+
+    def _add(self, delivery: TrackedDelivery, now: Now) -> None:
+        """Put a record of a retry partition where it belongs in its key's order."""
+        handler, key = delivery.assignment.handler, delivery.lane_key(True)
+        offset = delivery.origin.offset
+        quarantine = handler.lanes.quarantined.get(key)
+        if quarantine is None:
+            quarantine = self._begin(handler, key, now)
+        here = quarantine.at(offset) if offset in quarantine else None
+        if not isinstance(here, TrackedDelivery):
+            quarantine.put(offset, delivery)
+        elif here is not quarantine.current and _newness(delivery) > _newness(here):
+            quarantine.put(offset, delivery)
+            quarantine.twin(offset, here)
+        else:
+            quarantine.twin(offset, delivery)
+        self._go_on(quarantine, handler, now)
+
+    def _begin(self, handler: HandlerState, key: LaneKey, now: Now) -> Quarantine:
+        quarantine = handler.lanes.quarantined[key] = Quarantine(key, now.wall_ms)
+        return quarantine
+
+    def _settle_copy(self, delivery: TrackedDelivery) -> None:
+        """Settle one of several copies of a record: another is open, or the record is resolved."""
+        delivery.assignment.end(delivery)
+        self._state.settle(delivery)
+        self._state.unbalanced = self._state.flow.any_paused
+
+    # How deliveries end.
+
+    def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
+        """A delivery failed: write its record elsewhere, and what follows of its key behind it."""
+        handler = delivery.assignment.handler
+        if delivery.key is None:
+            self._state.free(delivery)
+            self._state.hand_out(handler, handler.lanes.leave(delivery))
+            self._outbox.park(delivery, verdict, now)
+            return
+        key, offset = delivery.lane_key(True), delivery.origin.offset
+        quarantine = handler.lanes.quarantined.get(key)
+        if quarantine is None:
+            if self._blocks(delivery, verdict):
+                self._in_place.failed(delivery, verdict, now)
+                return
+            quarantine = self._begin(handler, key, now)
+        self._take_lane(quarantine, delivery)
+        quarantine.put(offset, None)
+        quarantine.current = None
+        self._outbox.park(delivery, verdict, now)
+        self._drain(quarantine, handler, now)
+
+    def _blocks(self, delivery: TrackedDelivery, verdict: Verdict) -> bool:
+        """Whether a record that failed stays where it is, or holds its lane while it is written."""
+        if isinstance(verdict, Bury):
+            return delivery.assignment.handler.rules.after_dead_letter == "continue"
+        lanes = [handler.lanes for handler in self._state.handlers.values()]
+        full = sum(len(each.quarantined) for each in lanes) >= self.most_keys
+        if not full and self._state.parking.can_quarantine(delivery):
+            return False
+        assignment = delivery.assignment
+        self._state.events.append(
+            KeyNotQuarantined(
+                assignment.source_topic,
+                assignment.partition,
+                assignment.handler.rules.name,
+                "full" if full else "partitions",
+            )
+        )
+        return True
+
+    def _take_lane(self, quarantine: Quarantine, delivery: TrackedDelivery) -> None:
+        """A record has left its lane: what waits there goes behind it."""
+        handler = delivery.assignment.handler
+        self._state.free(delivery)
+        rest = handler.lanes.take_all(quarantine.key, delivery)
+        followers: list[TrackedDelivery] = []
+        for each in rest:
+            if each.closed:
+                continue
+            if each.origin.offset in quarantine:
+                # A redelivery that waited here, behind one that was not quarantined then.
+                handler.gives_room(each)
+                each.retrying, each.lane = 0, None
+            else:
+                followers.append(each)
+        self._pend(quarantine, handler, followers, first=True)
+
+    def ended(self, delivery: TrackedDelivery, now: Now) -> None:
+        """A delivery's record was handled or discarded: the next one of its key is the head."""
+        if delivery.key is None:
+            return
+        handler, offset = delivery.assignment.handler, delivery.origin.offset
+        quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
+        if quarantine is not None and offset in quarantine:
+            self._resolve(quarantine, handler, offset, now)
+
+    def written(self, write: PendingWrite, now: Now) -> None:
+        """A record is in a retry topic or in the dead-letter topic."""
+        delivery = write.delivery
+        handler, offset = delivery.assignment.handler, delivery.origin.offset
+        if delivery.key is None:
+            return
+        quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
+        if not write.settles and (quarantine is None or offset not in quarantine):
+            # A record that was in no quarantine: its lane has waited for this.
+            quarantine = quarantine or self._begin(handler, delivery.lane_key(True), now)
+            quarantine.put(offset, None)
+            self._take_lane(quarantine, delivery)
+        if quarantine is None or offset not in quarantine:
+            return
+        if isinstance(write.verdict, Bury):
+            self._dead_lettered(quarantine, write, offset, now)
+            return
+        for twin in quarantine.take_twins(offset):
+            self._settle_copy(twin)
+        if quarantine.at(offset) is None and write.partition is not None:
+            target = self._state.assignments.get((write.topic, write.partition))
+            quarantine.put(offset, target)
+        self._go_on(quarantine, handler, now)
+
+    def _dead_lettered(
+        self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now
+    ) -> None:
+        delivery = write.delivery
+        handler = delivery.assignment.handler
+        if write.settles:
+            self._resolve(quarantine, handler, offset, now)
+        elif handler.rules.after_dead_letter == "hold":
+            quarantine.put(offset, None)
+            self._outbox.hold(write, now)
+        else:
+            self._condemn(quarantine, write, offset, now)
+
+    def _condemn(self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now) -> None:
+        """Dead-letter what waits behind a dead-lettered record, which is settled last."""
+        handler = write.delivery.assignment.handler
+        pending = quarantine.take_pending()
+        self._unhold(handler, pending)
+        for delivery in pending:
+            if not delivery.closed:
+                quarantine.put(delivery.record_offset, delivery)
+        quarantine.current, quarantine.closing = None, write
+        quarantine.condemned = quarantine.last
+        self._resolve(quarantine, handler, offset, now)
+
+    def _resolve(
+        self, quarantine: Quarantine, handler: HandlerState, offset: int, now: Now
+    ) -> None:
+        current = quarantine.current
+        if current is not None and current.origin.offset == offset:
+            quarantine.current = None
+        for twin in quarantine.resolve(offset):
+            self._settle_copy(twin)
+        self._go_on(quarantine, handler, now)
+
+    # What happens next.
+
+    def _go_on(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
+        """Do what a key's head asks for; free the key where it has none."""
+        head = quarantine.head
+        if quarantine.closing is not None:
+            if head is not None and head <= quarantine.condemned:
+                self._bury_followers(quarantine, now)
+                return
+            closing, quarantine.closing, quarantine.condemned = quarantine.closing, None, -1
+            self._outbox.settle(closing.delivery)
+        if head is None:
+            self._free(quarantine, handler, now)
+            return
+        where = quarantine.at(head)
+        if isinstance(where, TrackedDelivery) and self._may_begin(quarantine, where, head):
+            quarantine.current = where
+            envelope = where.envelope
+            due_s = now.mono_s
+            if envelope is not None and envelope.reason is not Reason.BEHIND:
+                due_s += max(0.0, ((envelope.not_before_ms or 0) - now.wall_ms) / 1000)
+            self._state.wait(where, due_s)
+
+    def _may_begin(self, quarantine: Quarantine, head: TrackedDelivery, offset: int) -> bool:
+        """Whether a head has its turn now, and has not had it before."""
+        current = quarantine.current
+        if head is current or head.assignment.stopping or is_held(head):
+            return False
+        if current is not None:
+            if current.closed or current.retrying:
+                return False
+            # One with a lower offset has come.
+            current.assignment.waiting.take({current.record_offset})
+            quarantine.current = None
+        return self._takeovers.has_read(head.assignment, offset, quarantine.key)
+
+    def _bury_followers(self, quarantine: Quarantine, now: Now) -> None:
+        for offset, delivery in list(quarantine.waiting()):
+            if offset <= quarantine.condemned and not delivery.assignment.stopping:
+                quarantine.put(offset, None)
+                self._outbox.bury(delivery, now, Reason.BEHIND)
+
+    def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
+        """Nothing of a key is left in retry topics: what is pending goes on from here."""
+        handler.lanes.quarantined.pop(quarantine.key, None)
+        self._undrained.pop(quarantine, None)
+        pending = quarantine.take_pending()
+        self._unhold(handler, pending)
+        batch: Sequence[TrackedDelivery] = [
+            d for d in pending if not (d.closed or d.assignment.stopping)
+        ]
+        if batch and self._suspects.watching:
+            batch = self._suspects.sift(handler, batch, now)
+        if batch:
+            self._state.dispatch(handler, batch, ahead=True)
+
+    # What waits behind.
+
+    def _pend(
+        self,
+        quarantine: Quarantine,
+        handler: HandlerState,
+        deliveries: Sequence[TrackedDelivery],
+        *,
+        first: bool = False,
+    ) -> None:
+        """Records of the source wait to be written behind the others of their key."""
+        if not deliveries:
+            return
+        quarantine.pend(deliveries, first=first)
+        handler.lanes.pending += len(deliveries)
+        for delivery in deliveries:
+            delivery.lane = None
+            delivery.assignment.held += 1
+            delivery.assignment.held_bytes += delivery.size
+        self._undrained[quarantine] = handler
+        self._state.flow.look_again()
+
+    @staticmethod
+    def _unhold(handler: HandlerState, deliveries: Sequence[TrackedDelivery]) -> None:
+        handler.lanes.pending -= len(deliveries)
+        for delivery in deliveries:
+            delivery.assignment.held -= 1
+            delivery.assignment.held_bytes -= delivery.size
+
+    def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
+        """Write what is pending behind the others, as far as it may leave."""
+        while quarantine.pending:
+            first = next(iter(quarantine.pending))
+            if first.assignment.stopping or not self._withheld.may_follow(handler, now):
+                return
+            self._unhold(handler, quarantine.take_pending(1))
+            if not first.closed:
+                quarantine.put(first.record_offset, None)
+                self._outbox.behind(first, now)
+        self._undrained.pop(quarantine, None)
+        self._state.unbalanced = self._state.flow.any_paused
+
+    # Time.
+
+    def tick(self, now: Now) -> None:
+        """Write what may leave now, and write anew what keeps others from being read."""
+        while self._touched:
+            quarantine, handler = self._touched.popitem()
+            self._go_on(quarantine, handler, now)
+        for quarantine, handler in list(self._undrained.items()):
+            self._drain(quarantine, handler, now)
+        for key, source in self._takeovers.all_caught_up():
+            waits = source.handler.lanes.quarantined.get(key)
+            if waits is not None:
+                self._go_on(waits, source.handler, now)
+        for handler in self._state.handlers.values():
+            if handler.lanes.quarantined:
+                self._look(handler, now)
+
+    def next_s(self, now: Now) -> float:
+        """Monotonic seconds at which something that is pending may leave; infinity without any."""
+        if self._touched:
+            return now.mono_s
+        return now.mono_s + DRIP_S if self._undrained else inf
+
+    def _look(self, handler: HandlerState, now: Now) -> None:
+        quarantined = handler.lanes.quarantined
+        if now.mono_s >= self._look_s:
+            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * len(quarantined)
+            paused = {
+                a
+                for a in self._state.assignments.values()
+                if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
+            }
+            if paused:
+                wanted = {q.at(q.head) for q in quarantined.values() if q.head is not None}
+                for quarantine in quarantined.values():
+                    self._renew(quarantine, paused & wanted, now)
+        if now.mono_s >= self._age_look_s:
+            self._age_look_s = now.mono_s + AGE_LOOK_S
+            for quarantine in quarantined.values():
+                self._renew_old(quarantine, now)
+
+    def _renew(self, quarantine: Quarantine, full: Collection[object], now: Now) -> None:
+        """Write what waits behind a head anew where a partition is full of such records."""
+        head = quarantine.head
+        for offset, delivery in list(quarantine.waiting()):
+            if delivery.assignment in full and offset != head:
+                self._write_anew(quarantine, offset, delivery, now)
+
+    def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
+        """Write anew what retention would take."""
+        for offset, delivery in list(quarantine.waiting()):
+            waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
+            if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
+                self._write_anew(quarantine, offset, delivery, now)
+
+    def _write_anew(
+        self, quarantine: Quarantine, offset: int, delivery: TrackedDelivery, now: Now
+    ) -> None:
+        quarantine.put(offset, None)
+        self._outbox.hop(delivery, now)
+
+
+def is_held(delivery: TrackedDelivery) -> bool:
+    """Whether a record is in the dead-letter topic, and holds its key."""
+    envelope = delivery.envelope
+    return envelope is not None and envelope.reason is Reason.HELD
+
+
+def _newness(delivery: TrackedDelivery) -> tuple[int, int]:
+    """Which of two copies of a record is the later one: that with more redrives, or attempts."""
+    envelope = delivery.envelope
+    return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
