@@ -242,6 +242,7 @@ class Launch:
                 low_priority_topics=low_priority_topics,
                 copartitioned=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
                 new_tiers=NewTiers(options, group),
+                quarantined_topics=topology.quarantined_topics(self.handlers),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

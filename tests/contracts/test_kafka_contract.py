@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, cast
 
@@ -21,6 +21,7 @@ from ackfloor.kafka.produce.sink import KafkaSink
 from ackfloor.kafka.produce.transactional_sink import KafkaTransactionalSink
 from ackfloor.ports import Sink, Source
 from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
+from tests.contracts.parked_contract import ParkedContract, ParkedWorld, Waiting
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.transaction_contract import TransactionContract, TransactionWorld
@@ -38,7 +39,7 @@ def fresh(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex[:10]}"
 
 
-class KafkaWorld(BroadcastWorld, TransactionWorld):
+class KafkaWorld(BroadcastWorld, ParkedWorld, TransactionWorld):
     """Topics and groups of one test's own on the run's broker."""
 
     def __init__(self, servers: str) -> None:
@@ -126,6 +127,19 @@ class KafkaWorld(BroadcastWorld, TransactionWorld):
         self._sources.append(source)
         return source
 
+    def quarantining_source(self, group: str, sources: Mapping[str, str]) -> KafkaSource:
+        consumer = {**self._common, "session.timeout.ms": 45_000, "heartbeat.interval.ms": 300}
+        options = KafkaOptions(consumer=consumer, admin=self._common)
+        source = KafkaSource(options, group, quarantined_topics=sources)
+        self._sources.append(source)
+        return source
+
+    def park(self, topic: str, records: Sequence[Waiting], partition: int = 0) -> None:
+        producer = Producer({**self._common, "linger.ms": 0})
+        for key, headers in records:
+            producer.produce(topic, b"v", key, partition, headers=list(headers))
+        assert producer.flush(REQUEST_S) == 0
+
     def broadcast_source(self, group: str) -> KafkaBroadcastSource:
         consumer = {**self._common, "topic.metadata.refresh.interval.ms": 200}
         source = KafkaBroadcastSource(KafkaOptions(consumer=consumer, admin=self._common), group)
@@ -193,6 +207,27 @@ class TestKafkaSource(SourceContract):
 
 
 class TestKafkaSourceOfTiers(TestKafkaSource):
+    """So it does where the group's consumer leaves the reading to another."""
+
+    @pytest.fixture(autouse=True)
+    def read_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every topic is a tier."""
+        read_by_another(monkeypatch)
+
+
+class TestKafkaParked(ParkedContract):
+    """KafkaSource keeps the contract."""
+
+    @pytest.fixture
+    def world(  # type: ignore[override]
+        self, kafka_world: KafkaWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> KafkaWorld:
+        """The run's broker; on a machine that stands still, answers are not asked for again."""
+        monkeypatch.setattr(membership, "FRESH_S", inf)
+        return kafka_world
+
+
+class TestKafkaParkedOfTiers(TestKafkaParked):
     """So it does where the group's consumer leaves the reading to another."""
 
     @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Literal
 
@@ -13,12 +13,13 @@ from ackfloor.testing import MemoryBroker, MemorySink, MemorySource
 from ackfloor.testing.memory.memory_broadcast import MemoryBroadcastSource
 from ackfloor.testing.memory.memory_transactions import MemoryTransactionalSink
 from tests.contracts.broadcast_contract import BroadcastContract, BroadcastWorld
+from tests.contracts.parked_contract import ParkedContract, ParkedWorld, Waiting
 from tests.contracts.sink_contract import SinkContract
 from tests.contracts.source_contract import SourceContract
 from tests.contracts.transaction_contract import TransactionContract, TransactionWorld
 
 
-class MemoryWorld(BroadcastWorld, TransactionWorld):
+class MemoryWorld(BroadcastWorld, ParkedWorld, TransactionWorld):
     """A broker in memory."""
 
     def __init__(self) -> None:
@@ -53,6 +54,13 @@ class MemoryWorld(BroadcastWorld, TransactionWorld):
     def source(self, group: str, start: Literal["earliest", "latest"] = "earliest") -> MemorySource:
         return MemorySource(self._broker, group, start=start)
 
+    def quarantining_source(self, group: str, sources: Mapping[str, str]) -> MemorySource:
+        return MemorySource(self._broker, group, quarantined_topics=sources)
+
+    def park(self, topic: str, records: Sequence[Waiting], partition: int = 0) -> None:
+        for key, headers in records:
+            self._broker.produce(topic, b"v", key=key, headers=headers, partition=partition)
+
     def broadcast_source(self, group: str) -> MemoryBroadcastSource:
         return MemoryBroadcastSource(self._broker, group)
 
@@ -79,6 +87,15 @@ def memory_world() -> MemoryWorld:
 
 
 class TestMemorySource(SourceContract):
+    """MemorySource keeps the contract."""
+
+    @pytest.fixture
+    def world(self, memory_world: MemoryWorld) -> MemoryWorld:  # type: ignore[override]
+        """A broker in memory."""
+        return memory_world
+
+
+class TestMemoryParked(ParkedContract):
     """MemorySource keeps the contract."""
 
     @pytest.fixture

@@ -9,7 +9,7 @@ What was sent before a process died may still arrive, as from a socket's buffer.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.pending_write import PendingWrite
@@ -85,9 +85,16 @@ class SimSource(MemorySource):
     """One member of a group, at the end of a network."""
 
     def __init__(
-        self, broker: MemoryBroker, group: str, hub: Hub, life: Life, network: Network, watch: Watch
+        self,
+        broker: MemoryBroker,
+        group: str,
+        hub: Hub,
+        life: Life,
+        network: Network,
+        watch: Watch,
+        quarantined_topics: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(broker, group, batch=network.batch)
+        super().__init__(broker, group, batch=network.batch, quarantined_topics=quarantined_topics)
         self._hub = hub
         self._life = life
         self._line = network.line(life)

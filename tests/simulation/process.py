@@ -184,7 +184,9 @@ class Process:
         self.ended = False
         self._loop = SimEventLoop(hub, life.is_alive, life.thaws, self._raised)
         clock = SimClock(hub)
-        self.source = SimSource(world.broker, GROUP, hub, life, world.network, watch)
+        self.source = SimSource(
+            world.broker, GROUP, hub, life, world.network, watch, world.quarantined_topics
+        )
         self.source.patience_s = self._patience_s
         self.sink: SimSink | SimTransactionalSink = (
             SimTransactionalSink(world.broker, GROUP, hub, life, world.network, watch)

@@ -217,6 +217,14 @@ def read_number(value: bytes | None) -> int | None:
         return None
 
 
+def read_count(value: bytes | None) -> int | None:
+    """A number from 0 in one of our headers; None where it is missing or no such number."""
+    try:
+        return None if value is None else _count(value)
+    except ValueError:
+        return None
+
+
 def read_text(value: bytes | None) -> str | None:
     """The text of one of our headers; None where it is missing or not UTF-8."""
     try:

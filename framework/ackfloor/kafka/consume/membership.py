@@ -30,6 +30,7 @@ from ackfloor.errors import TopicReplaced
 from ackfloor.kafka.consume.committer import Committer
 from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.late_starts import LateStarts
+from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import Start, log_range, resolve
 from ackfloor.kafka.groups.generation import admitted
@@ -53,6 +54,7 @@ class Membership:
         copartitioned: the retry topics that are read along with their source's partitions.
         incremental: whether partitions are assigned and revoked one by one.
         start: where a group without commits begins.
+        quarantined: the retry topics whose logs are read before they are announced.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Membership:
         copartitioned: CopartitionedRetryTopics,
         incremental: bool,
         start: Start,
+        quarantined: QuarantinedTopics | None = None,
     ) -> None:
         self._consumer = consumer
         self._reading = reading
@@ -75,6 +78,7 @@ class Membership:
         self._copartitioned = copartitioned
         self._incremental = incremental
         self._start = start
+        self._quarantined = quarantined
         self._subscribed = False
         #: The partitions reported to the listener, and the position at which each began.
         self._began: dict[tuple[str, int], int] = {}
@@ -185,6 +189,8 @@ class Membership:
             self._reading.unassign()
 
     def _announce(self, starts: Sequence[StartPosition]) -> None:
+        if self._quarantined is not None:
+            starts = self._quarantined.with_parked(starts)
         for start in starts:
             self._began[start.topic, start.partition] = start.position
         self._listener.on_assigned(starts)

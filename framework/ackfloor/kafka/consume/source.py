@@ -51,6 +51,7 @@ from ackfloor.kafka.consume.committer import Committer, Result
 from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.membership import Membership
 from ackfloor.kafka.consume.new_retry_topics import NewTiers
+from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import Start
 from ackfloor.kafka.topics.topic_ids import TopicIds
@@ -87,6 +88,8 @@ class KafkaSource:
         unhurried: topics that may be read a moment later, by a client of their own.
         copartitioned: those of them that are not shared out by the group.
         new_tiers: looks for others that should be read.
+        quarantined_topics: retry topics of handlers that quarantine, and the source of each; what
+            is parked there is reported with their start positions.
 
     Raises:
         ConfigError: a property is refused.
@@ -106,6 +109,7 @@ class KafkaSource:
         low_priority_topics: Collection[str] = (),
         copartitioned: CopartitionedRetryTopics | None = None,
         new_tiers: NewTiers | None = None,
+        quarantined_topics: Mapping[str, str] | None = None,
     ) -> None:
         self._low_priority_topics = low_priority_topics
         self._copartitioned = copartitioned or CopartitionedRetryTopics({}, {})
@@ -114,6 +118,11 @@ class KafkaSource:
         self._instance_id = instance_id
         check_drain(self._config, drain_s)
         self._topic_ids = TopicIds(options, {*watched, *self._copartitioned.topics}, spare)
+        self._quarantined = (
+            QuarantinedTopics(options, group, quarantined_topics, self._topic_ids)
+            if quarantined_topics
+            else None
+        )
         self._start = start
         self._batch = batch
         self._consumer: Consumer
@@ -157,6 +166,7 @@ class KafkaSource:
             copartitioned=self._copartitioned,
             incremental=incremental(self._config),
             start=self._start,
+            quarantined=self._quarantined,
         )
 
     # Records.

@@ -65,6 +65,20 @@ def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> d
     return {place: (low, highs[place]) for place, low in lows.items() if place in highs}
 
 
+def log_ends(admin: AdminClient, places: Collection[Place], timeout_s: float) -> dict[Place, int]:
+    """The ends of these logs, what is written in open transactions included.
+
+    Without those that are not answered in time.
+    """
+    until_s = time.monotonic() + timeout_s
+    asked = admin.list_offsets(
+        {TopicPartition(*place): END for place in places},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        request_timeout=timeout_s * BROKERS_SHARE,
+    )
+    return answered_offsets(asked, until_s)
+
+
 def answered_offsets(
     futures: Mapping[TopicPartition, Future[Any]], until_s: float
 ) -> dict[Place, int]:

@@ -42,7 +42,14 @@ from ackfloor.kafka.client.admin_client import quiet_admin
 from ackfloor.kafka.client.client_errors import DENIED, NO_ANSWER, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config
 from ackfloor.kafka.client.login_failures import refusal
-from ackfloor.kafka.topics.log_ranges import END, Place, Range, answered_offsets, log_ranges
+from ackfloor.kafka.topics.log_ranges import (
+    END,
+    Place,
+    Range,
+    answered_offsets,
+    log_ends,
+    log_ranges,
+)
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
 
 log = logging.getLogger("ackfloor.kafka")
@@ -213,6 +220,10 @@ class TopicIds:
     def log_ranges(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, Range]:
         """The start and end of partitions' logs; see `log_ranges`."""
         return {} if self._admin is None else log_ranges(self._admin, places, timeout_s)
+
+    def log_ends(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, int]:
+        """The ends of partitions' logs, open transactions included; see `log_ranges`."""
+        return {} if self._admin is None else log_ends(self._admin, places, timeout_s)
 
     def close(self) -> None:
         """Drop the client now: one that is garbage-collected inside a callback aborts the process.

@@ -76,6 +76,15 @@ class Topology:
             if route.tier_s is not None and not route.high_priority
         }
 
+    def quarantined_topics(self, handlers: Sequence[HandlerSpec]) -> Mapping[str, str]:
+        """The tiers in which keys of these handlers may be quarantined, and the source of each."""
+        names = {spec.name for spec in handlers if spec.quarantines}
+        return {
+            topic: route.source_topic
+            for topic, route in self.routes.items()
+            if route.tier_s is not None and route.handler in names
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:

@@ -136,7 +136,12 @@ class MemoryWorker:
         self._source = (
             MemoryBroadcastSource(broker, settings.group)
             if app.broadcast
-            else MemorySource(broker, settings.group, start=settings.app.start)
+            else MemorySource(
+                broker,
+                settings.group,
+                start=settings.app.start,
+                quarantined_topics=topology.quarantined_topics(handlers),
+            )
         )
         transactional = settings.app.transactional
         self._sink = (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
+from ackfloor.core.acks.parked_records import with_parked
 from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
@@ -24,6 +25,7 @@ class MemorySource:
         group: the consumer group.
         start: where a group without commits begins.
         batch: most records of one poll.
+        quarantined_topics: retry topics of handlers that quarantine -> source topic.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class MemorySource:
         *,
         start: Literal["earliest", "latest"] = "earliest",
         batch: int = 500,
+        quarantined_topics: Mapping[str, str] | None = None,
     ) -> None:
         self._broker = broker
         self._group = group
         self._start = start
         self._batch = batch
+        self._quarantined_topics = quarantined_topics or {}
         self._member = Member(())
         self._listener: SourceListener | None = None
         self._positions: dict[TopicPartition, int] = {}
@@ -129,7 +133,7 @@ class MemorySource:
         with broker.changed:
             assigned = group.to_assign(member)
             group.claim(member, assigned)
-            starts = [self._start_of(key) for key in assigned]
+            starts = [self._with_parked(self._start_of(key)) for key in assigned]
             for start in starts:
                 self._positions[TopicPartition(start.topic, start.partition)] = start.position
         if starts:
@@ -153,6 +157,13 @@ class MemorySource:
             lost = log.start - found.position
             return StartPosition(*key, log.start, False, found.metadata, lost)
         return StartPosition(*key, found.position, True, found.metadata)
+
+    def _with_parked(self, start: StartPosition) -> StartPosition:
+        source = self._quarantined_topics.get(start.topic)
+        if source is None:
+            return start
+        log = self._broker.log(start.topic, start.partition)
+        return with_parked(start, source, log.read(start.position, log.end))
 
     def _skip_lost(self, listener: SourceListener) -> None:
         """Retention deleted the records to read next: go on at the log's start."""
