@@ -85,6 +85,8 @@ class HandlerPlan:
     timeout_s: float = 5.0
     delays_s: tuple[float, ...] = (1.0, 4.0)
     redeliveries: int = 3
+    #: With on_failure="quarantine": what becomes of those behind a dead-lettered record.
+    after_dead_letter: str = "continue"
     #: Failures that open the circuit breaker; 0 for none.
     breaker: int = 0
 
@@ -164,7 +166,28 @@ def make_plan(seed: int) -> Plan:
         drain_s=dice.choice((0.5, 3.0)),
         batch=dice.choice((500, 7, 3)),
     )
+    plan = _with_quarantine(plan)
     return _comparable(plan) if calm else _with_operator(plan, span_s + 15.0)
+
+
+def _with_quarantine(plan: Plan) -> Plan:
+    """In some runs what is ordered by key quarantines, by dice of its own."""
+    dice = Random(f"quarantine {plan.seed}")
+    handlers = tuple(
+        replace(
+            each,
+            on_failure="quarantine",
+            after_dead_letter=dice.choice(("continue", "continue", "dead_letter")),
+        )
+        if _may_quarantine(each) and dice.random() < 0.5
+        else each
+        for each in plan.handlers
+    )
+    return replace(plan, handlers=handlers)
+
+
+def _may_quarantine(handler: HandlerPlan) -> bool:
+    return handler.ordering == "key" and handler.batch is None and handler.redeliveries > 0
 
 
 def _with_operator(plan: Plan, until_s: float) -> Plan:

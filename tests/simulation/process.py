@@ -89,6 +89,8 @@ def handler_options(number: int, plan: HandlerPlan) -> dict[str, Any]:
         "breaker": breaker_of(plan.breaker),
         "ack": "manual" if plan.manual else "auto",
     }
+    if plan.on_failure == "quarantine":
+        options["after_dead_letter"] = plan.after_dead_letter
     if plan.kind == "process":
         options["executor"] = "process"
     if plan.batch is not None:

@@ -115,8 +115,12 @@ class Watch:
         self.first_start_s: dict[int, float] = {}
         self.produced_s: dict[int, float] = {}
         self.gone: set[int] = set()
+        #: uid -> the processes that have handled, discarded or dead-lettered it, ever.
+        self._resolved: dict[int, set[int]] = {}
         self.starts: dict[int, int] = {}
         self._copies: dict[Place, int] = {}
+        #: uid -> where it was produced.
+        self._places: dict[int, Place] = {}
         #: Partition -> its copies, in the order of their offsets.
         self._logs: dict[tuple[str, int], list[tuple[Place, int]]] = {}
         #: Settled, and by which processes.
@@ -152,6 +156,7 @@ class Watch:
         """A record was produced to its source topic."""
         place = Place(record.topic(), record.partition(), record.offset())
         self._add_copy(place, uid)
+        self._places[uid] = place
         self.produced_s[uid] = self._hub.now_s
         self._content[uid] = (record.value(), record.key())
 
@@ -287,6 +292,22 @@ class Watch:
             self.check("8", not same, f"{uid} starts while {other.uid} of its lane is in flight")
         if rules.in_place and parse_topic(delivery.topic) is None:
             self._check_followers(life, delivery, uid, lane)
+        if rules.quarantines:
+            self._check_key(uid)
+
+    def _check_key(self, uid: int) -> None:
+        """Where a key is quarantined, none of its records overtakes another, wherever both are."""
+        mine = self._records[uid]
+        if mine.key is None:
+            return
+        place = self._places[uid]
+        for before, other in self._logs[place.topic, place.partition]:
+            if before.offset >= place.offset:
+                return
+            if self._records[other].key != mine.key or before in self._removed:
+                continue
+            held = other in self.gone or bool(self._resolved.get(other))
+            self.check("8", held, f"{uid} starts before {other}, which is ahead of it of its key")
 
     def _check_followers(self, life: Life, delivery: Delivery, uid: int, lane: object) -> None:
         """Where a lane waits for its failed record, none overtakes it."""
@@ -380,6 +401,7 @@ class Watch:
         call = self._calls.get(delivery)
         if call is not None:
             call.settles = how
+        self._resolved.setdefault(uid, set()).add(life.number)
         if self.fate.get(uid) != "dead":
             self.fate[uid] = how
 
@@ -391,6 +413,7 @@ class Watch:
         self._settled.setdefault(place, set()).add(life.number)
         owned.settled.add(place.offset)
         owned.reported.add(place.offset)
+        self._resolved.setdefault(uid, set()).add(life.number)
         if self.fate.get(uid) != "dead":
             self.fate[uid] = "discarded"
 
@@ -407,6 +430,7 @@ class Watch:
             place = Place(delivery.topic, delivery.partition, delivery.offset)
             if delivery.offset not in owned.reported:
                 owned.settled.discard(delivery.offset)
+                self._resolved.get(call.uid, set()).discard(life.number)
                 settled_by = self._settled.get(place, set())
                 settled_by.discard(life.number)
                 if settled_by:
@@ -461,6 +485,7 @@ class Watch:
         if owned is not None and not delivery.assignment.closed:
             owned.settled.add(source.offset)
         if record.topic().endswith("--dlq"):
+            self._resolved.setdefault(uid, set()).add(life.number)
             if self.fate.get(uid) != "handled":
                 self.fate[uid] = "dead"
         else:

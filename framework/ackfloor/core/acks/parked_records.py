@@ -21,6 +21,7 @@ from ackfloor.core.records.envelope import (
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TOPIC,
+    REPLAYS,
     read_count,
 )
 from ackfloor.core.records.record import ParkedRecord, Record, StartPosition
@@ -66,7 +67,8 @@ class ParkedRecords:
             ):
                 continue
             attempt = read_count(headers.get(ATTEMPT)) or 0
-            self._found.append(ParkedRecord(record.offset(), key, origin_offset, attempt))
+            replays = read_count(headers.get(REPLAYS)) or 0
+            self._found.append(ParkedRecord(record.offset(), key, origin_offset, attempt, replays))
 
     def _is_settled(self, record: Record) -> bool:
         epoch = record.leader_epoch()
