@@ -19,6 +19,7 @@ from ackfloor.core.acks.gap_set import MetadataRefused, decode
 from ackfloor.core.messages import events as happened
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
 from ackfloor.testing.memory.consumer_groups import Committed
 from ackfloor.testing.memory.memory_log import MemoryRecord
@@ -125,6 +126,8 @@ class Watch:
         self._logs: dict[tuple[str, int], list[tuple[Place, int]]] = {}
         #: Settled, and by which processes.
         self._settled: dict[Place, set[int]] = {}
+        #: Those that were written to a retry or dead-letter topic.
+        self._copied: set[Place] = set()
         self._removed: set[Place] = set()
         self._content: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._owned: dict[tuple[int, str, int], Owned] = {}
@@ -268,7 +271,9 @@ class Watch:
             f"{uid} is delivered {delivery.attempt} times, {plan.redeliveries + 1} are its most",
         )
         envelope = delivery.envelope
-        due_ms = None if envelope is None else envelope.not_before_ms
+        # What waits behind another record is due when that is resolved.
+        waits = envelope is not None and envelope.reason is not Reason.BEHIND
+        due_ms = envelope.not_before_ms if envelope is not None and waits else None
         if due_ms is not None and not any(f.kind.startswith("wall") for f in self._plan.faults):
             early_ms = due_ms - self._hub.wall_ms
             self.check("10", early_ms <= 1, f"{uid} is retried {early_ms} ms early")
@@ -449,7 +454,8 @@ class Watch:
         if owned is not None and not delivery.assignment.closed:
             place = Place(delivery.topic, delivery.partition, delivery.offset)
             self.check("2", place in self._settled, f"{place} counts as parked, and is nowhere")
-            owned.reported.add(delivery.offset)
+            if parcel.settles:
+                owned.reported.add(delivery.offset)
 
     # What is written elsewhere.
 
@@ -481,6 +487,7 @@ class Watch:
         )
         self._add_copy(place, uid)
         self._settled.setdefault(source, set()).add(life.number)
+        self._copied.add(source)
         owned = self._owned.get((life.number, source.topic, source.partition))
         if owned is not None and not delivery.assignment.closed:
             owned.settled.add(source.offset)
@@ -488,7 +495,8 @@ class Watch:
             self._resolved.setdefault(uid, set()).add(life.number)
             if self.fate.get(uid) != "handled":
                 self.fate[uid] = "dead"
-        else:
+        elif parcel.envelope.reason is not Reason.HELD:
+            # What holds its key is in the DLQ already.
             self.fate.pop(uid, None)
 
     # Commits.
@@ -519,12 +527,31 @@ class Watch:
                 continue
             if place in self._removed:
                 continue
+            found = self._quarantines(place) and self._is_spare(place)
             self.check(
                 "1",
-                place.offset in owned.settled,
+                place.offset in owned.settled or found,
                 f"{owned.life} commits {position} of {owned.key.topic}/{owned.key.partition} "
                 f"(gaps {sorted(gaps)[:5]}) past {place}, which it has not settled",
             )
+
+    def _is_spare(self, place: Place) -> bool:
+        """Whether a copy of a record may be settled for the sake of another one.
+
+        That was made from it, or waits; or the record has ended.
+        """
+        uid = self._copies[place]
+        if place in self._copied or self._resolved.get(uid):
+            return True
+        return any(
+            other == uid and copy != place and copy not in self._settled
+            for copy, other in self._copies.items()
+            if copy not in self._removed
+        )
+
+    def _quarantines(self, place: Place) -> bool:
+        handler = self._plan.handlers[self._records[self._copies[place]].handler]
+        return handler.on_failure == "quarantine"
 
     def landed(self, life: Life, positions: Iterable[tuple[TopicPartition, int, str]]) -> None:
         """The broker has stored a commit: it says no less than the one before."""
@@ -602,10 +629,15 @@ class Watch:
                     _add(counts, "read", event.count)
                 case happened.RecordsAcked():
                     _add(counts, "handled", len(event.durations_s))
+                case happened.RecordParked(reason=Reason.HELD):
+                    # It has been dead-lettered just now.
+                    pass
                 case happened.RecordParked() | happened.RecordHopped():
                     _add(counts, "parked", 1)
                 case happened.RecordDeadLettered():
                     _add(counts, "dead", 1)
+                case happened.CopySettled():
+                    _add(counts, "copies", 1)
                 case happened.RecordDiscarded():
                     _add(counts, "discarded", 1)
                 case happened.PartitionsRevoked():
@@ -640,11 +672,13 @@ class Watch:
     def _may_hurt_others(self) -> bool:
         """Whether a record may end in the DLQ although its own code is well.
 
-        It may where it shares a call with others, where its process stands still beyond its
+        It may where it shares a call with others, where its key goes with its head, where its
+        process stands still beyond its
         deadline, and where its process dies again and again.
         """
         return (
             any(handler.batch is not None for handler in self._plan.handlers)
+            or any(h.after_dead_letter == "dead_letter" for h in self._plan.handlers)
             or any(f.kind.startswith(("freeze", "crash")) for f in self._plan.faults)
             or any(act.kind == "crash" for r in self._plan.records for act in r.acts)
         )

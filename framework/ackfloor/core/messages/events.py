@@ -180,6 +180,18 @@ class RecordDiscarded:
 
 
 @dataclass(frozen=True, slots=True)
+class CopySettled:
+    """A record of a quarantined key was settled as one of several copies.
+
+    Another copy of it is open, or it has been handled or dead-lettered.
+    """
+
+    topic: str
+    partition: int
+    handler: str
+
+
+@dataclass(frozen=True, slots=True)
 class KeyNotQuarantined:
     """A record failed whose key could not be quarantined: it blocks its lane instead.
 
@@ -401,6 +413,7 @@ Event = (
     | SuspectStarted
     | SuspectCleared
     | RecordDiscarded
+    | CopySettled
     | KeyNotQuarantined
     | RecordHopped
     | LateAnswers

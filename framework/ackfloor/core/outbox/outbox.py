@@ -57,6 +57,7 @@ class Outbox:
         "_unconfirmed",
         "_under_way",
         "_unwritable",
+        "sent",
         "transactions",
         "written",
     )
@@ -64,7 +65,9 @@ class Outbox:
     def __init__(self, state: WorkerState, *, transactional: bool = False) -> None:
         self._state = state
         self.transactions = Transactions(state) if transactional else None
-        #: Called when a record of a handler that quarantines is written; see `Quarantines`.
+        #: Called when a record of a handler that quarantines is to be written, and when it is;
+        #: see `Quarantines`.
+        self.sent: Callable[[TrackedDelivery], None] = _nothing
         self.written: Callable[[PendingWrite, Now], None] = _nothing
         #: Waiting for the next attempt to write them.
         self._refused: list[PendingWrite] = []
@@ -101,6 +104,8 @@ class Outbox:
 
     def _publish(self, write: PendingWrite, now: Now) -> None:
         write.delivery.assignment.parking += 1
+        if write.delivery.assignment.handler.rules.quarantines:
+            self.sent(write.delivery)
         self._under_way[write] = now.mono_s
         if self._state.faults.of(FAULT, write) is None:
             self._unconfirmed[write] = now.mono_s
@@ -292,7 +297,7 @@ class Outbox:
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
 
 
-def _nothing(_write: PendingWrite, _now: Now) -> None:
+def _nothing(*_: object) -> None:
     pass
 
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
-    from ackfloor.core.parking.pending_write import PendingWrite
     from ackfloor.core.state.assignment import Assignment
 
 
@@ -34,9 +33,8 @@ class Quarantine:
         key: the lane's name.
         since_ms: when it was quarantined, as far as this worker knows.
         current: the head's delivery once it has its time, or runs.
-        condemned: records up to this origin offset go to the dead-letter topic, with the one that
-            was in front of them; -1 where none do.
-        closing: the write of that one, which is settled when they are gone.
+        condemned: records up to this origin offset go to the dead-letter topic, with the one in
+            front of them; -1 where none do.
     """
 
     __slots__ = (
@@ -44,8 +42,8 @@ class Quarantine:
         "_pending",
         "_twins",
         "_where",
-        "closing",
         "condemned",
+        "condemned_count",
         "current",
         "key",
         "since_ms",
@@ -62,7 +60,8 @@ class Quarantine:
         self._pending: deque[TrackedDelivery] | None = None
         self.current: TrackedDelivery | None = None
         self.condemned = -1
-        self.closing: PendingWrite | None = None
+        #: How many of these are left.
+        self.condemned_count = 0
 
     def __len__(self) -> int:
         """How many records are in it, those that are pending not counted."""
@@ -75,7 +74,7 @@ class Quarantine:
     def behind(self) -> int:
         """How many records wait behind its head."""
         count = len(self._where) + len(self.pending)
-        return count - 1 if self._where and self.closing is None else count
+        return count - 1 if self._where else count
 
     @property
     def pending(self) -> Collection[TrackedDelivery]:
@@ -110,11 +109,6 @@ class Quarantine:
             heappop(order)
         return order[0] if order else None
 
-    @property
-    def last(self) -> int:
-        """The highest origin offset in it; -1 without any."""
-        return max(self._where, default=-1)
-
     def at(self, offset: int) -> TrackedDelivery | Assignment | None:
         """Where a record is that is in it; None where it is on its way."""
         return self._where[offset]
@@ -123,6 +117,7 @@ class Quarantine:
         """A record is in it, or is somewhere else now."""
         if offset not in self._where:
             heappush(self._order, offset)
+            self.condemned_count += offset <= self.condemned
         self._where[offset] = where
 
     def fill(self, found: Iterable[tuple[int, Assignment]]) -> None:
@@ -140,11 +135,33 @@ class Quarantine:
     def resolve(self, offset: int) -> list[TrackedDelivery]:
         """A record has left: it is settled, and no copy waits; returns its twins."""
         del self._where[offset]
+        self.condemned_count -= offset <= self.condemned
         return self.take_twins(offset)
 
     def take_twins(self, offset: int) -> list[TrackedDelivery]:
         """The other copies of a record, which are settled now."""
         return [] if self._twins is None else self._twins.pop(offset, [])
+
+    def condemn(self) -> None:
+        """All that is in it goes to the dead-letter topic, but its head, which is there."""
+        self.condemned = max(self._where)
+        self.condemned_count = len(self._where) - 1
+
+    def spare(self) -> None:
+        """Nothing of it goes to the dead-letter topic any more."""
+        self.condemned, self.condemned_count = -1, 0
+
+    def unread(self) -> set[Assignment]:
+        """The retry partitions that have to be read for it to go on."""
+        if self.condemned < 0:
+            head = self.head
+            where = None if head is None else self._where[head]
+            return set() if where is None or isinstance(where, TrackedDelivery) else {where}
+        return {
+            where
+            for where in self._where.values()
+            if where is not None and not isinstance(where, TrackedDelivery)
+        }
 
     def waiting(self) -> Iterator[tuple[int, TrackedDelivery]]:
         """The records in it that were read and are not the current one."""
@@ -161,7 +178,7 @@ class Quarantine:
             or (isinstance(where, TrackedDelivery) and where.assignment is assignment)
         ]
         for offset in gone:
-            del self._where[offset]
+            self.resolve(offset)
         if self._twins is not None:
             self._twins = {
                 offset: kept
@@ -170,12 +187,10 @@ class Quarantine:
             }
         if self.current is not None and self.current.assignment is assignment:
             self.current = None
-        if self.closing is not None and self.closing.delivery.assignment is assignment:
-            self.closing, self.condemned = None, -1
 
     def forget_unread(self, assignment: Assignment) -> bool:
         """What was to be read there never comes; returns whether there was anything."""
         gone = [offset for offset, where in self._where.items() if where is assignment]
         for offset in gone:
-            del self._where[offset]
+            self.resolve(offset)
         return bool(gone)

@@ -9,8 +9,8 @@ The head of a key is delivered when it is due, like any redelivery. Handled, it 
 next one, which is due at once. What waits behind it did not fail: it is written with the reason
 `behind`, spends no attempt, and leaves at the drip of a circuit breaker that is not closed. A head
 that is dead-lettered ends as its handler says: the others go on (`continue`), go with it
-(`dead_letter`: it is settled when they are gone), or stay (`hold`: it is written to a retry topic
-once more and holds its key there until an operator frees it).
+(`dead_letter`), or stay (`hold`). For the latter two it is written to a retry topic as well, with
+the reason `held`, and is the head there until the others are gone, or an operator frees the key.
 
 What was read and waits behind a head takes room in memory. Where that keeps a retry partition from
 being read, and the head of another key is further on in it, what waits is written behind that one.
@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import inf
 
-from ackfloor.core.messages.events import KeyNotQuarantined
+from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
@@ -98,7 +98,7 @@ class Quarantines:
         self._touched: dict[Quarantine, HandlerState] = {}
         self._look_s = self._age_look_s = 0.0
         self.most_keys = MOST_KEYS
-        outbox.written = self.written
+        outbox.sent, outbox.written = self.sent, self.written
 
     # Partitions.
 
@@ -235,6 +235,9 @@ class Quarantines:
             quarantine.twin(offset, here)
         else:
             quarantine.twin(offset, delivery)
+        condemned = offset <= quarantine.condemned and offset != quarantine.head
+        if condemned and quarantine.at(offset) is delivery:
+            self._bury(delivery, now)
         self._go_on(quarantine, handler, now)
 
     def _begin(self, handler: HandlerState, key: LaneKey, now: Now) -> Quarantine:
@@ -243,9 +246,15 @@ class Quarantines:
 
     def _settle_copy(self, delivery: TrackedDelivery) -> None:
         """Settle one of several copies of a record: another is open, or the record is resolved."""
-        delivery.assignment.end(delivery)
+        assignment = delivery.assignment
+        assignment.end(delivery)
         self._state.settle(delivery)
         self._state.unbalanced = self._state.flow.any_paused
+        self._state.events.append(
+            CopySettled(
+                assignment.source_topic, assignment.partition, assignment.handler.rules.name
+            )
+        )
 
     # How deliveries end.
 
@@ -266,7 +275,6 @@ class Quarantines:
             quarantine = self._begin(handler, key, now)
         self._take_lane(quarantine, delivery)
         quarantine.put(offset, None)
-        quarantine.current = None
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
 
@@ -313,7 +321,19 @@ class Quarantines:
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
         if quarantine is not None and offset in quarantine:
-            self._resolve(quarantine, handler, offset, now)
+            self._resolve(quarantine, delivery, offset, now)
+
+    def sent(self, delivery: TrackedDelivery) -> None:
+        """A record is on its way to a retry topic or to the dead-letter topic."""
+        if delivery.key is None:
+            return
+        offset = delivery.origin.offset
+        quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
+        if quarantine is not None and offset in quarantine:
+            if _is_same(quarantine.at(offset), delivery):
+                quarantine.put(offset, None)
+            if _is_same(quarantine.current, delivery):
+                quarantine.current = None
 
     def written(self, write: PendingWrite, now: Now) -> None:
         """A record is in a retry topic or in the dead-letter topic."""
@@ -345,51 +365,41 @@ class Quarantines:
         delivery = write.delivery
         handler = delivery.assignment.handler
         if write.settles:
-            self._resolve(quarantine, handler, offset, now)
-        elif handler.rules.after_dead_letter == "hold":
-            quarantine.put(offset, None)
+            self._resolve(quarantine, delivery, offset, now)
+        elif handler.rules.after_dead_letter == "hold" or quarantine.behind:
             self._outbox.hold(write, now)
         else:
-            self._condemn(quarantine, write, offset, now)
-
-    def _condemn(self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now) -> None:
-        """Dead-letter what waits behind a dead-lettered record, which is settled last."""
-        handler = write.delivery.assignment.handler
-        pending = quarantine.take_pending()
-        self._unhold(handler, pending)
-        for delivery in pending:
-            if not delivery.closed:
-                quarantine.put(delivery.record_offset, delivery)
-        quarantine.current, quarantine.closing = None, write
-        quarantine.condemned = quarantine.last
-        self._resolve(quarantine, handler, offset, now)
+            self._outbox.settle(delivery)
+            self._resolve(quarantine, delivery, offset, now)
 
     def _resolve(
-        self, quarantine: Quarantine, handler: HandlerState, offset: int, now: Now
+        self, quarantine: Quarantine, delivery: TrackedDelivery, offset: int, now: Now
     ) -> None:
-        current = quarantine.current
+        """A record has ended for good, and with it every copy that does not run."""
+        where, current = quarantine.at(offset), quarantine.current
+        copies = quarantine.resolve(offset)
+        if isinstance(where, TrackedDelivery) and not _is_same(where, delivery):
+            copies.append(where)
         if current is not None and current.origin.offset == offset:
             quarantine.current = None
-        for twin in quarantine.resolve(offset):
-            self._settle_copy(twin)
-        self._go_on(quarantine, handler, now)
+        for copy in copies:
+            if not (copy.closed or copy.retrying):
+                copy.assignment.waiting.take({copy.record_offset})
+                self._settle_copy(copy)
+        self._go_on(quarantine, delivery.assignment.handler, now)
 
     # What happens next.
 
     def _go_on(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Do what a key's head asks for; free the key where it has none."""
         head = quarantine.head
-        if quarantine.closing is not None:
-            if head is not None and head <= quarantine.condemned:
-                self._bury_followers(quarantine, now)
-                return
-            closing, quarantine.closing, quarantine.condemned = quarantine.closing, None, -1
-            self._outbox.settle(closing.delivery)
         if head is None:
             self._free(quarantine, handler, now)
             return
         where = quarantine.at(head)
-        if isinstance(where, TrackedDelivery) and self._may_begin(quarantine, where, head):
+        if isinstance(where, TrackedDelivery) and is_held(where):
+            self._held(quarantine, where, head, now)
+        elif isinstance(where, TrackedDelivery) and self._may_begin(quarantine, where, head):
             quarantine.current = where
             envelope = where.envelope
             due_s = now.mono_s
@@ -400,7 +410,7 @@ class Quarantines:
     def _may_begin(self, quarantine: Quarantine, head: TrackedDelivery, offset: int) -> bool:
         """Whether a head has its turn now, and has not had it before."""
         current = quarantine.current
-        if head is current or head.assignment.stopping or is_held(head):
+        if head is current or head.assignment.stopping:
             return False
         if current is not None:
             if current.closed or current.retrying:
@@ -410,11 +420,34 @@ class Quarantines:
             quarantine.current = None
         return self._takeovers.has_read(head.assignment, offset, quarantine.key)
 
-    def _bury_followers(self, quarantine: Quarantine, now: Now) -> None:
+    def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
+        """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
+        handler = marker.assignment.handler
+        after = handler.rules.after_dead_letter
+        if after == "dead_letter" and quarantine.condemned < 0:
+            self._condemn(quarantine, handler, now)
+        if marker.assignment.stopping or after == "hold" or quarantine.condemned_count:
+            return
+        quarantine.spare()
+        self._settle_copy(marker)
+        self._resolve(quarantine, marker, offset, now)
+
+    def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
+        """Dead-letter what waits behind a dead-lettered record, as far as it was read."""
+        pending = quarantine.take_pending()
+        self._unhold(handler, pending)
+        for delivery in pending:
+            if not delivery.closed:
+                quarantine.put(delivery.record_offset, delivery)
+        quarantine.condemn()
+        head = quarantine.head
         for offset, delivery in list(quarantine.waiting()):
-            if offset <= quarantine.condemned and not delivery.assignment.stopping:
-                quarantine.put(offset, None)
-                self._outbox.bury(delivery, now, Reason.BEHIND)
+            if offset != head:
+                self._bury(delivery, now)
+
+    def _bury(self, delivery: TrackedDelivery, now: Now) -> None:
+        if not delivery.assignment.stopping:
+            self._outbox.bury(delivery, now, Reason.BEHIND)
 
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""
@@ -505,7 +538,7 @@ class Quarantines:
                 if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
             }
             if paused:
-                wanted = {q.at(q.head) for q in quarantined.values() if q.head is not None}
+                wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
                 for quarantine in quarantined.values():
                     self._renew(quarantine, paused & wanted, now)
         if now.mono_s >= self._age_look_s:
@@ -517,27 +550,30 @@ class Quarantines:
         """Write what waits behind a head anew where a partition is full of such records."""
         head = quarantine.head
         for offset, delivery in list(quarantine.waiting()):
-            if delivery.assignment in full and offset != head:
-                self._write_anew(quarantine, offset, delivery, now)
+            if delivery.assignment in full and (offset != head or is_held(delivery)):
+                self._outbox.hop(delivery, now)
 
     def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
         """Write anew what retention would take."""
-        for offset, delivery in list(quarantine.waiting()):
+        for _, delivery in list(quarantine.waiting()):
             waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
             if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
-                self._write_anew(quarantine, offset, delivery, now)
-
-    def _write_anew(
-        self, quarantine: Quarantine, offset: int, delivery: TrackedDelivery, now: Now
-    ) -> None:
-        quarantine.put(offset, None)
-        self._outbox.hop(delivery, now)
+                self._outbox.hop(delivery, now)
 
 
 def is_held(delivery: TrackedDelivery) -> bool:
     """Whether a record is in the dead-letter topic, and holds its key."""
     envelope = delivery.envelope
     return envelope is not None and envelope.reason is Reason.HELD
+
+
+def _is_same(where: object, delivery: TrackedDelivery) -> bool:
+    """Whether a place in a quarantine is that of a delivery's record; which may be a later one."""
+    return (
+        isinstance(where, TrackedDelivery)
+        and where.assignment is delivery.assignment
+        and where.record_offset == delivery.record_offset
+    )
 
 
 def _newness(delivery: TrackedDelivery) -> tuple[int, int]:
