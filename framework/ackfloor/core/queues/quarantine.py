@@ -10,14 +10,15 @@ Invariants (tests/framework/core/queues/test_quarantine.py):
 
 Q1  the head is the record with the lowest origin offset that is not resolved.
 Q2  a record is in it once, by its origin offset: here, to be read, or on its way; or it is pending.
-Q3  what is pending has higher origin offsets than what is not, but for what was found at takeover.
+Q3  what is pending is in the order of its offsets.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
@@ -81,14 +82,17 @@ class Quarantine:
         """What was read from the source and is not yet written behind the others, in order."""
         return self._pending or ()
 
-    def pend(self, deliveries: Iterable[TrackedDelivery], *, first: bool = False) -> None:
-        """Put deliveries of the source behind the others, or in front of those that are pending."""
+    def pend(self, deliveries: Sequence[TrackedDelivery]) -> None:
+        """Put deliveries of the source, in order, behind the others."""
+        if not deliveries:
+            return
         if self._pending is None:
             self._pending = deque()
-        if first:
-            self._pending.extendleft(reversed(list(deliveries)))
-        else:
-            self._pending.extend(deliveries)
+        last = self._pending[-1].record_offset if self._pending else -1
+        self._pending.extend(deliveries)
+        if deliveries[0].record_offset < last:
+            # Those before it were in its lane, or behind a crash suspect.
+            self._pending = deque(sorted(self._pending, key=attrgetter("record_offset")))
 
     def take_pending(self, most: int | None = None) -> list[TrackedDelivery]:
         """Take out the first so many that are pending, or all of them."""

@@ -28,7 +28,7 @@ S6  one of a handler that an operator paused holds up nothing, unless it runs: i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from ackfloor.core.messages.events import SuspectCleared, SuspectStarted
@@ -123,6 +123,7 @@ class Suspects:
         "_state",
         "_until_s",
         "_waiting",
+        "go_on",
         "over",
     )
 
@@ -137,6 +138,10 @@ class Suspects:
         self._current: tuple[TrackedDelivery, _Queue, Suspicion] | None = None
         #: Until when `_current`, or what must end before it, is waited for.
         self._until_s = 0.0
+        #: Given what waited behind a suspect, returns what may go on; see `Quarantines`.
+        self.go_on: Callable[
+            [HandlerState, Sequence[TrackedDelivery]], Sequence[TrackedDelivery]
+        ] = lambda _handler, batch: batch
         #: Condemned; they stay suspects until they are committed.
         self._buried: list[_Buried] = []
         self.over: list[tuple[str, int, int]] = []
@@ -320,6 +325,8 @@ class Suspects:
             self._waiting.append(queue)
         elif queue.lane is not None:
             self._lanes.pop((queue.handler.rules.name, queue.lane), None)
+        if others and queue.handler.rules.quarantines:
+            others = list(self.go_on(queue.handler, others))
         if others:
             self._state.dispatch(queue.handler, others, ahead=True)
 

@@ -99,6 +99,7 @@ class Quarantines:
         self._look_s = self._age_look_s = 0.0
         self.most_keys = MOST_KEYS
         outbox.sent, outbox.written = self.sent, self.written
+        suspects.go_on = self.released
 
     # Partitions.
 
@@ -160,19 +161,27 @@ class Quarantines:
                 others.append(delivery)
                 continue
             touched[quarantine] = None
-            head = quarantine.head
-            if head is not None and offset < head:
-                # Only after a takeover: its park was not confirmed, that of one behind it was.
-                delivery.envelope = source_envelope(delivery)
-                quarantine.put(offset, delivery)
-            else:
-                self._pend(quarantine, handler, [delivery])
+            self._pend(quarantine, handler, [delivery])
         for quarantine in touched:
-            self._drain(quarantine, handler, now)
             self._go_on(quarantine, handler, now)
+            self._drain(quarantine, handler, now)
         for key in self._takeovers.caught_up(assignment):
             if (quarantine := quarantined.get(key)) is not None:
                 self._go_on(quarantine, handler, now)
+        return others
+
+    def released(
+        self, handler: HandlerState, batch: Sequence[TrackedDelivery]
+    ) -> Sequence[TrackedDelivery]:
+        """Records waited behind a crash suspect; returns those whose keys are not quarantined."""
+        others: list[TrackedDelivery] = []
+        for delivery in batch:
+            quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
+            if quarantine is None or delivery.origin.offset in quarantine:
+                others.append(delivery)
+            else:
+                self._pend(quarantine, handler, [delivery])
+                self._touched[quarantine] = handler
         return others
 
     def read(
@@ -312,7 +321,7 @@ class Quarantines:
                 each.retrying, each.lane = 0, None
             else:
                 followers.append(each)
-        self._pend(quarantine, handler, followers, first=True)
+        self._pend(quarantine, handler, followers)
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery's record was handled or discarded: the next one of its key is the head."""
@@ -396,6 +405,9 @@ class Quarantines:
         if head is None:
             self._free(quarantine, handler, now)
             return
+        first = next(iter(quarantine.pending), None)
+        if first is not None and first.record_offset < head:
+            head = self._take_first(quarantine, handler, first)
         where = quarantine.at(head)
         if isinstance(where, TrackedDelivery) and is_held(where):
             self._held(quarantine, where, head, now)
@@ -406,6 +418,19 @@ class Quarantines:
             if envelope is not None and envelope.reason is not Reason.BEHIND:
                 due_s += max(0.0, ((envelope.not_before_ms or 0) - now.wall_ms) / 1000)
             self._state.wait(where, due_s)
+
+    def _take_first(
+        self, quarantine: Quarantine, handler: HandlerState, first: TrackedDelivery
+    ) -> int:
+        """What is pending comes before what is in retry topics: it is the head, where it is.
+
+        After a takeover, if its park was not confirmed and that of one behind it was; and of what
+        had to wait behind a crash suspect.
+        """
+        self._unhold(handler, quarantine.take_pending(1))
+        first.envelope = source_envelope(first)
+        quarantine.put(first.record_offset, first)
+        return first.record_offset
 
     def _may_begin(self, quarantine: Quarantine, head: TrackedDelivery, offset: int) -> bool:
         """Whether a head has its turn now, and has not had it before."""
@@ -470,13 +495,11 @@ class Quarantines:
         quarantine: Quarantine,
         handler: HandlerState,
         deliveries: Sequence[TrackedDelivery],
-        *,
-        first: bool = False,
     ) -> None:
         """Records of the source wait to be written behind the others of their key."""
         if not deliveries:
             return
-        quarantine.pend(deliveries, first=first)
+        quarantine.pend(deliveries)
         handler.lanes.pending += len(deliveries)
         for delivery in deliveries:
             delivery.lane = None
