@@ -636,9 +636,7 @@ class Watch:
                     _add(counts, "parked", 1)
                 case happened.RecordDeadLettered():
                     _add(counts, "dead", 1)
-                case happened.CopySettled():
-                    _add(counts, "copies", 1)
-                case happened.RecordDiscarded():
+                case happened.CopySettled() | happened.RecordDiscarded():
                     _add(counts, "discarded", 1)
                 case happened.PartitionsRevoked():
                     _add(counts, "dropped", event.open_count)

@@ -257,7 +257,7 @@ class FlowControl:
         records, size = gates.open.limit - count, gates.open_bytes.limit - a.open_bytes
         if a.tier_s is not None:
             records = min(records, gates.span.limit - count)
-            size = min(size, gates.bytes.limit - a.waiting.size)
+            size = min(size, gates.bytes.limit - _tier_bytes(a))
             self._tier_count_room = min(self._tier_count_room, records)
             self._tier_bytes_room = min(self._tier_bytes_room, size)
             return
@@ -304,7 +304,7 @@ def _shut(a: Assignment) -> bool:
         shut |= gates.bytes.update(a.held_bytes)
     else:
         shut = gates.span.update(len(tracker.open))
-        shut |= gates.bytes.update(a.waiting.size)
+        shut |= gates.bytes.update(_tier_bytes(a))
     shut |= gates.open.update(len(tracker.open))
     shut |= gates.open_bytes.update(a.open_bytes)
     return shut | a.commit.metadata_gate.update(a.commit.metadata_length)
@@ -314,11 +314,22 @@ def _waits(a: Assignment) -> int:
     if a.handler.circuit.breaker.is_open:
         # What was not tried yet waits as well, and has a limit of its own.
         return len(a.tracker.open)
-    return max(a.held if a.tier_s is None else len(a.waiting), len(a.withheld))
+    if a.tier_s is None:
+        return max(a.held, len(a.withheld))
+    return max(_tier_count(a), len(a.withheld))
 
 
 def _waiting_bytes(a: Assignment) -> int:
     if a.handler.circuit.breaker.is_open:
         return a.open_bytes
-    size = a.held_bytes if a.tier_s is None else a.waiting.size
+    size = a.held_bytes if a.tier_s is None else _tier_bytes(a)
     return max(size, a.withheld.size)
+
+
+def _tier_count(a: Assignment) -> int:
+    """Records that wait in a retry partition: for their time, or behind a failed one."""
+    return len(a.tracker.open) if a.handler.rules.quarantines else len(a.waiting)
+
+
+def _tier_bytes(a: Assignment) -> int:
+    return a.open_bytes if a.handler.rules.quarantines else a.waiting.size

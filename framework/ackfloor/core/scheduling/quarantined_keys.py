@@ -546,21 +546,28 @@ class Quarantines:
                 self._look(handler, now)
 
     def next_s(self, now: Now) -> float:
-        """Monotonic seconds at which something that is pending may leave; infinity without any."""
+        """Monotonic seconds of the next look at what waits; infinity where nothing waits."""
         if self._touched:
             return now.mono_s
-        return now.mono_s + DRIP_S if self._undrained else inf
+        next_s = now.mono_s + DRIP_S if self._undrained else inf
+        for handler in self._state.handlers.values():
+            if handler.lanes.quarantined and self._paused(handler):
+                next_s = min(next_s, self._look_s)
+        return next_s
+
+    def _paused(self, handler: HandlerState) -> set[Assignment]:
+        """A handler's retry partitions that are full."""
+        return {
+            a
+            for a in self._state.assignments.values()
+            if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
+        }
 
     def _look(self, handler: HandlerState, now: Now) -> None:
         quarantined = handler.lanes.quarantined
         if now.mono_s >= self._look_s:
             self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * len(quarantined)
-            paused = {
-                a
-                for a in self._state.assignments.values()
-                if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
-            }
-            if paused:
+            if paused := self._paused(handler):
                 wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
                 for quarantine in quarantined.values():
                     self._renew(quarantine, paused & wanted, now)
