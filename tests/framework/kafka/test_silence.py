@@ -8,12 +8,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import CommitPosition, StartPosition
+from ackfloor.errors import SourceFailed
+from ackfloor.kafka.consume import quarantined_topics
 from ackfloor.kafka.consume import source as source_module
+from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.topics.topic_ids import TopicIds
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
 
@@ -111,3 +116,32 @@ def test_the_end_has_one_bound_whatever_is_committed_in_it(
     for thread in threading.enumerate():
         if thread.name == "ackfloor:leave":
             thread.join(60)
+
+
+def test_reading_what_is_parked_gives_up(
+    cluster: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing its client included, whose fetch is not answered."""
+    monkeypatch.setattr(quarantined_topics, "PATIENCE_S", 1.0)
+    servers = cluster.bootstrap_servers
+    topic = make_topic(servers)
+    produce(servers, topic, 3)
+    ids = TopicIds(options(servers))
+    quarantined = QuarantinedTopics(options(servers), fresh("g"), {topic: "orders"}, ids)
+    step = quarantined_topics._Reading.step
+    silence = silent(cluster)
+
+    def silenced(self: Any) -> None:
+        monkeypatch.setattr(quarantined_topics._Reading, "step", step)
+        silence.__enter__()
+        step(self)
+
+    monkeypatch.setattr(quarantined_topics._Reading, "step", silenced)
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(SourceFailed, match=f"what is parked in {topic}/0 could not be read"):
+            quarantined.with_parked([StartPosition(topic, 0, 0)])
+        assert time.monotonic() - began_s < BOUND_S
+    finally:
+        silence.__exit__(None, None, None)
+        ids.close()

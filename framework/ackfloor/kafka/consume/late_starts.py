@@ -5,13 +5,16 @@ its timeout (20 s). Until then the group does not tell the committed positions o
 it. A member that gets them must not wait for that inside the rebalance callback: the worker would
 stand still meanwhile, even the deadlines of its handlers. So they are assigned and paused, and the
 group is asked between two polls, with a short timeout.
+
+A partition of a source topic waits with those of its retry topics in which keys are quarantined:
+none of its records may start before it is known what is parked there.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -32,10 +35,17 @@ AGAIN_S = 1.0
 
 
 class LateStarts:
-    """The partitions of one consumer that are assigned, paused, and not read yet."""
+    """The partitions of one consumer that are assigned, paused, and not read yet.
 
-    def __init__(self, consumer: Consumer) -> None:
+    Args:
+        quarantined_topics: retry topic -> the source topic that waits for it.
+    """
+
+    def __init__(
+        self, consumer: Consumer, quarantined_topics: Mapping[str, str] | None = None
+    ) -> None:
         self._consumer = consumer
+        self._quarantined_topics = quarantined_topics or {}
         #: Partition -> its deadline (monotonic seconds); asked for in this order.
         self._waiting: dict[tuple[str, int], float] = {}
         self._ask_at_s = 0.0
@@ -54,6 +64,13 @@ class LateStarts:
         Raises:
             SourceFailed: the group refuses to answer.
         """
+        found = self._ask(partitions)
+        held = [p for p in found if self._is_held((p.topic, p.partition))]
+        for partition in held:
+            self._wait(partition)
+        return [p for p in found if p not in held]
+
+    def _ask(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         found = self._committed(partitions, TOGETHER_S)
         if found is not None:
             return found
@@ -66,14 +83,25 @@ class LateStarts:
                 else None
             )
             if one is None:
-                key = partition.topic, partition.partition
-                self._waiting[key] = time.monotonic() + PATIENCE_S
+                self._wait(partition)
                 log.warning(
                     "%s/%d: the group does not tell the committed position (%s); asking again, the "
-                    "partition waits", *key, self._why,
+                    "partition waits", partition.topic, partition.partition, self._why,
                 )  # fmt: skip
             found += one or []
         return found
+
+    def _wait(self, partition: TopicPartition) -> None:
+        self._waiting[partition.topic, partition.partition] = time.monotonic() + PATIENCE_S
+
+    def _is_held(self, place: tuple[str, int]) -> bool:
+        """Whether a source partition waits for one of its retry topics."""
+        topic, number = place
+        return any(
+            (retry_topic, number) in self._waiting
+            for retry_topic, source in self._quarantined_topics.items()
+            if source == topic
+        )
 
     def next(self) -> list[TopicPartition]:
         """Partitions whose committed position has become known; empty while it is too early to ask.
@@ -85,8 +113,9 @@ class LateStarts:
         if not self._waiting or now_s < self._ask_at_s:
             return []
         # All at once, which works once a lost coordinator is back, or else the next one alone.
-        first, *others = self.partitions()
-        for some in [[first, *others], [first]] if others else [[first]]:
+        every = self.partitions()
+        first = next(p for p in every if not self._is_held((p.topic, p.partition)))
+        for some in [every, [first]] if len(every) > 1 else [[first]]:
             found = self._committed(some, ONE_PARTITION_S)
             if found is not None:
                 self.forget(some)

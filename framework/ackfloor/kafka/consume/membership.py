@@ -83,7 +83,7 @@ class Membership:
         #: The partitions reported to the listener, and the position at which each began.
         self._began: dict[tuple[str, int], int] = {}
         #: Those still to be reported, and the descriptions of their topics.
-        self._late = LateStarts(consumer)
+        self._late = LateStarts(consumer, None if quarantined is None else quarantined.sources)
         self._described: Mapping[str, Described] = {}
         self._leaving = False
         #: Whether the group has given an assignment that was not lost since.
@@ -165,6 +165,11 @@ class Membership:
         return self._resolved(self._late.ask(resolved))
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
+        if self._quarantined is None:
+            return self._resolve(committed)
+        return self._quarantined.find_starts(committed, self._resolve)
+
+    def _resolve(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
             self._topic_ids.log_ranges, self._reading.reads, self._copartitioned,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
 from typing import Any, cast
@@ -60,6 +60,9 @@ class QuarantinedTopics:
         group: the app's group; the client needs a name, but does not join it.
         sources: retry topic -> its source topic.
         topic_ids: tells the logs' ends, and which topics were deleted.
+
+    Attributes:
+        sources: as given.
     """
 
     def __init__(
@@ -67,8 +70,43 @@ class QuarantinedTopics:
     ) -> None:
         self._options = options
         self._group = group
-        self._sources = sources
+        self.sources = sources
         self._topic_ids = topic_ids
+
+    def find_starts(
+        self,
+        committed: Sequence[TopicPartition],
+        find: Callable[[Sequence[TopicPartition]], list[StartPosition]],
+    ) -> list[StartPosition]:
+        """The starts of partitions, in which none of these topics is left out that is there.
+
+        Args:
+            find: finds the starts; it gives up early on topics that may have been deleted.
+
+        Raises:
+            SourceFailed: a start is not found.
+            TopicReplaced: a topic was deleted and created anew.
+        """
+        starts = find(committed)
+        missing = self._missing(committed, starts)
+        patience = _Patience(self._topic_ids)
+        while missing:
+            waiting = {(p.topic, p.partition) for p in missing}
+            gone = patience.check(waiting, "its start is not known")
+            missing = [p for p in missing if p.topic not in gone]
+            found = find(missing)
+            starts += found
+            missing = self._missing(missing, found)
+        return starts
+
+    def _missing(
+        self, wanted: Sequence[TopicPartition], starts: Sequence[StartPosition]
+    ) -> list[TopicPartition]:
+        """The partitions of these topics that have no start."""
+        found = {(start.topic, start.partition) for start in starts}
+        return [
+            p for p in wanted if p.topic in self.sources and (p.topic, p.partition) not in found
+        ]
 
     def with_parked(self, starts: Sequence[StartPosition]) -> Sequence[StartPosition]:
         """Start positions with what is parked behind them.
@@ -80,14 +118,14 @@ class QuarantinedTopics:
         positions = {
             (start.topic, start.partition): start.position
             for start in starts
-            if start.topic in self._sources
+            if start.topic in self.sources
         }
         ends = self._ends(positions)
         unread = {place: end for place, end in ends.items() if end > positions[place]}
         if not unread:
             return starts
         parked = {
-            (start.topic, start.partition): ParkedRecords(start, self._sources[start.topic])
+            (start.topic, start.partition): ParkedRecords(start, self.sources[start.topic])
             for start in starts
             if (start.topic, start.partition) in unread
         }

@@ -14,11 +14,20 @@ from ackfloor.core.records.record import StartPosition
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.consume import late_starts, membership
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.late_starts import LateStarts
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.consume.start_positions import resolve
 from tests.framework.kafka.consume.test_membership import opened
-from tests.framework.kafka.wire import PROTOCOLS, fresh, make_topic, produce, pump
+from tests.framework.kafka.wire import (
+    PROTOCOLS,
+    Listener,
+    fresh,
+    make_topic,
+    options,
+    produce,
+    pump,
+)
 
 
 def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:
@@ -188,3 +197,83 @@ def test_a_member_that_stood_still_begins_with_what_is_committed_by_now(
     pump(source, lambda: listener.records)
     assert starts == [1, 4]
     assert listener.offsets == [4]
+
+
+class Tiers(Group):
+    """Tells nothing of some topics and partitions."""
+
+    def __init__(self, *silent: tuple[str, int]) -> None:
+        super().__init__()
+        self.places = set(silent)
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """What the group has committed."""
+        if self.places & {(p.topic, p.partition) for p in partitions}:
+            raise KafkaException(KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT))
+        return super().committed(partitions, timeout)
+
+
+def places(partitions: list[TopicPartition]) -> list[tuple[str, int]]:
+    """As plain pairs."""
+    return [(p.topic, p.partition) for p in partitions]
+
+
+def test_a_source_waits_for_its_quarantined_retry_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own position is known, and not what is parked: it begins after them, or with them."""
+    monkeypatch.setattr(late_starts, "AGAIN_S", 0.0)
+    group = Tiers(("tier", 1), ("orders", 2))
+    starts = LateStarts(group, {"tier": "orders", "other-tier": "other"})  # type: ignore[arg-type]
+    names = ("orders", "tier", "other")
+    found = starts.ask([TopicPartition(topic, n) for topic in names for n in (1, 2)])
+    assert places(found) == [("tier", 2), ("other", 1), ("other", 2)]
+    assert sorted(places(starts.partitions())) == [("orders", 1), ("orders", 2), ("tier", 1)]
+    assert [starts.next() for _ in range(4)] == [[]] * 4
+    group.places.discard(("tier", 1))
+    begun = [places(starts.next()) for _ in range(4)]
+    assert [some for some in begun if some] == [[("tier", 1)], [("orders", 1)]]
+    group.places.clear()
+    assert places(starts.next()) == [("orders", 2)]
+    assert not starts
+
+
+def test_a_source_does_not_wait_for_a_retry_topic_that_is_gone() -> None:
+    """It was deleted, or is read by another member."""
+    group = Tiers(("tier", 0))
+    starts = LateStarts(group, {"tier": "orders"})  # type: ignore[arg-type]
+    assert starts.ask([TopicPartition("orders", 0), TopicPartition("tier", 0)]) == []
+    starts.forget([TopicPartition("tier", 0)])
+    assert places(starts.next()) == [("orders", 0)]
+
+
+@pytest.mark.kafka
+def test_a_source_is_not_read_before_what_is_parked_is_known(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """The dead worker's transaction has a commit of the retry topic in it, none of the source."""
+    topic, tier = make_topic(bootstrap_servers, 2), make_topic(bootstrap_servers, 2)
+    group = fresh("g")
+    for each in (topic, tier):
+        for partition in (0, 1):
+            produce(bootstrap_servers, each, 3, partition)
+    end = left_open(bootstrap_servers, group, tier)
+    source = KafkaSource(
+        options(bootstrap_servers),
+        group,
+        low_priority_topics=[tier],
+        copartitioned=CopartitionedRetryTopics({tier: topic}, {topic: 2, tier: 2}),
+        quarantined_topics={tier: topic},
+    )
+    listener, announced = Listener(), list[int]()
+    listener.on_assign = lambda: announced.append(len(listener.starts))
+    source.subscribe([topic, tier], listener)
+    sources.append(source)
+    pump(source, lambda: len(listener.records) == 6)
+    for _ in range(5):
+        source.poll(0.1)
+    assert {(s.topic, s.partition) for s in listener.starts} == {(topic, 1), (tier, 1)}
+    end()
+    pump(source, lambda: len(listener.records) == 12)
+    begun = [(s.topic, s.partition) for s in listener.starts]
+    assert sorted(begun[2:]) == sorted([(topic, 0), (tier, 0)])
+    first = min(count for count in announced if (topic, 0) in begun[:count])
+    assert (tier, 0) in begun[:first]

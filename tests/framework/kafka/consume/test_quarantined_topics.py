@@ -262,6 +262,49 @@ def test_a_deleted_topic_does_not_fail_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert ids.learned == [{"tier"}, {"tier"}]
 
 
+class Finder:
+    """Finds the starts of a topic's partitions from so many tries on; of others at once."""
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+        self.asked: list[list[Place]] = []
+
+    def __call__(self, partitions: Sequence[TopicPartition]) -> list[StartPosition]:
+        wanted = [(p.topic, p.partition) for p in partitions]
+        self.asked.append(wanted)
+        there = len(self.asked) > self.tries
+        return [StartPosition(*place, 5) for place in wanted if there or place[0] != "tier"]
+
+
+COMMITTED = [TopicPartition(*place, -1001) for place in (("orders", 0), ("tier", 0), ("r", 0))]
+
+
+def test_no_start_of_these_topics_is_left_out() -> None:
+    """Others may be, as before: what is parked there keeps no order."""
+    reading, ids = silent()
+    find = Finder(2)
+    starts = reading.find_starts(COMMITTED, find)
+    assert [start.topic for start in starts] == ["orders", "r", "tier"]
+    assert find.asked[1:] == [[("tier", 0)]] * 2
+    assert ids.learned == []
+
+
+def test_a_start_that_is_not_found_fails_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever went on would not know what is parked there."""
+    monkeypatch.setattr(quarantined_topics, "PATIENCE_S", 0.02)
+    reading, _ = silent()
+    with pytest.raises(SourceFailed, match="tier/0 could not be read in time: its start is not"):
+        reading.find_starts(COMMITTED, Finder(10**9))
+
+
+def test_a_start_in_a_deleted_topic_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing parked any more."""
+    monkeypatch.setattr(quarantined_topics, "FLEETING_S", 0.0)
+    reading, _ = silent(Described(absent=True))
+    starts = reading.find_starts(COMMITTED, Finder(10**9))
+    assert [start.topic for start in starts] == ["orders", "r"]
+
+
 @pytest.mark.kafka
 def test_a_topic_that_is_deleted_while_it_is_read_does_not_fail_it(
     reader: Callable[..., QuarantinedTopics],
