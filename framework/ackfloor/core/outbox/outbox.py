@@ -67,7 +67,7 @@ class Outbox:
         self.transactions = Transactions(state) if transactional else None
         #: Called when a record of a handler that quarantines is to be written, and when it is;
         #: see `Quarantines`.
-        self.sent: Callable[[TrackedDelivery], None] = _nothing
+        self.sent: Callable[[PendingWrite], None] = _nothing
         self.written: Callable[[PendingWrite, Now], None] = _nothing
         #: Waiting for the next attempt to write them.
         self._refused: list[PendingWrite] = []
@@ -105,7 +105,7 @@ class Outbox:
     def _publish(self, write: PendingWrite, now: Now) -> None:
         write.delivery.assignment.parking += 1
         if write.delivery.assignment.handler.rules.quarantines:
-            self.sent(write.delivery)
+            self.sent(write)
         self._under_way[write] = now.mono_s
         if self._state.faults.of(FAULT, write) is None:
             self._unconfirmed[write] = now.mono_s

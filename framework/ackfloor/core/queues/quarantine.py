@@ -9,7 +9,8 @@ what is read of a record that is here already is a twin, which is settled when t
 Invariants (tests/framework/core/queues/test_quarantine.py):
 
 Q1  the head is the record with the lowest origin offset that is not resolved.
-Q2  a record is in it once, by its origin offset: here, to be read, or on its way; or it is pending.
+Q2  a record is in it once, by its origin offset: read, to be read, or being written; or it is
+    pending.
 Q3  what is pending is in the order of its offsets.
 """
 
@@ -19,12 +20,16 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
     from ackfloor.core.state.assignment import Assignment
+
+#: Where a record is: read, and waiting or delivered; to be read; or being written.
+Where: TypeAlias = "TrackedDelivery | Assignment | PendingWrite"
 
 
 class Quarantine:
@@ -55,7 +60,7 @@ class Quarantine:
         self.since_ms = since_ms
         #: Origin offsets, lowest first; resolved ones stay until they are the lowest.
         self._order: list[int] = []
-        self._where: dict[int, TrackedDelivery | Assignment | None] = {}
+        self._where: dict[int, Where] = {}
         self._twins: dict[int, list[TrackedDelivery]] | None = None
         #: None without any: an empty one takes half a KiB.
         self._pending: deque[TrackedDelivery] | None = None
@@ -113,11 +118,11 @@ class Quarantine:
             heappop(order)
         return order[0] if order else None
 
-    def at(self, offset: int) -> TrackedDelivery | Assignment | None:
-        """Where a record is that is in it; None where it is on its way."""
+    def at(self, offset: int) -> Where:
+        """Where a record is that is in it."""
         return self._where[offset]
 
-    def put(self, offset: int, where: TrackedDelivery | Assignment | None) -> None:
+    def put(self, offset: int, where: Where) -> None:
         """A record is in it, or is somewhere else now."""
         if offset not in self._where:
             heappush(self._order, offset)
@@ -158,14 +163,10 @@ class Quarantine:
     def unread(self) -> set[Assignment]:
         """The retry partitions that have to be read for it to go on."""
         if self.condemned < 0:
-            head = self.head
-            where = None if head is None else self._where[head]
-            return set() if where is None or isinstance(where, TrackedDelivery) else {where}
-        return {
-            where
-            for where in self._where.values()
-            if where is not None and not isinstance(where, TrackedDelivery)
-        }
+            places = [] if self.head is None else [self._where[self.head]]
+        else:
+            places = list(self._where.values())
+        return {where for where in places if not isinstance(where, TrackedDelivery | PendingWrite)}
 
     def waiting(self) -> Iterator[tuple[int, TrackedDelivery]]:
         """The records in it that were read and are not the current one."""
@@ -178,8 +179,7 @@ class Quarantine:
         gone = [
             offset
             for offset, where in self._where.items()
-            if where is assignment
-            or (isinstance(where, TrackedDelivery) and where.assignment is assignment)
+            if where is assignment or _assignment_of(where) is assignment
         ]
         for offset in gone:
             self.resolve(offset)
@@ -198,3 +198,10 @@ class Quarantine:
         for offset in gone:
             self.resolve(offset)
         return bool(gone)
+
+
+def _assignment_of(where: Where) -> Assignment | None:
+    """Of which partition a record is that is read, or being written."""
+    if isinstance(where, TrackedDelivery):
+        return where.assignment
+    return where.delivery.assignment if isinstance(where, PendingWrite) else None

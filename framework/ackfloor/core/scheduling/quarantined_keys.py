@@ -283,7 +283,7 @@ class Quarantines:
                 return
             quarantine = self._begin(handler, key, now)
         self._take_lane(quarantine, delivery)
-        quarantine.put(offset, None)
+        quarantine.put(offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
 
@@ -332,15 +332,16 @@ class Quarantines:
         if quarantine is not None and offset in quarantine:
             self._resolve(quarantine, delivery, offset, now)
 
-    def sent(self, delivery: TrackedDelivery) -> None:
-        """A record is on its way to a retry topic or to the dead-letter topic."""
+    def sent(self, write: PendingWrite) -> None:
+        """A record is to be written to a retry topic or to the dead-letter topic."""
+        delivery = write.delivery
         if delivery.key is None:
             return
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
         if quarantine is not None and offset in quarantine:
             if _is_same(quarantine.at(offset), delivery):
-                quarantine.put(offset, None)
+                quarantine.put(offset, write)
             if _is_same(quarantine.current, delivery):
                 quarantine.current = None
 
@@ -354,7 +355,7 @@ class Quarantines:
         if not write.settles and (quarantine is None or offset not in quarantine):
             # A record that was in no quarantine: its lane has waited for this.
             quarantine = quarantine or self._begin(handler, delivery.lane_key(True), now)
-            quarantine.put(offset, None)
+            quarantine.put(offset, write)
             self._take_lane(quarantine, delivery)
         if quarantine is None or offset not in quarantine:
             return
@@ -363,9 +364,13 @@ class Quarantines:
             return
         for twin in quarantine.take_twins(offset):
             self._settle_copy(twin)
-        if quarantine.at(offset) is None and write.partition is not None:
-            target = self._state.assignments.get((write.topic, write.partition))
-            quarantine.put(offset, target)
+        if isinstance(quarantine.at(offset), PendingWrite):
+            target = self._state.assignments.get((write.topic, write.partition or 0))
+            if target is None:
+                # A retry partition that this worker does not read: its topic was deleted.
+                quarantine.resolve(offset)
+            else:
+                quarantine.put(offset, target)
         self._go_on(quarantine, handler, now)
 
     def _dead_lettered(
@@ -523,7 +528,7 @@ class Quarantines:
                 return
             self._unhold(handler, quarantine.take_pending(1))
             if not first.closed:
-                quarantine.put(first.record_offset, None)
+                quarantine.put(first.record_offset, first)
                 self._outbox.behind(first, now)
         self._undrained.pop(quarantine, None)
         self._state.unbalanced = self._state.flow.any_paused
