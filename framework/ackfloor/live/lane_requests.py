@@ -21,7 +21,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder, LaneOrders, Place
+from ackfloor.core.scheduling.lane_order import Action, LaneOrder, Place
+from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.values.durations import LONGEST_S
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl

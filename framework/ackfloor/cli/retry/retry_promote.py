@@ -33,7 +33,7 @@ from ackfloor.cli.shared.run_address import (
     workers_of,
 )
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.scheduling.lane_orders import Action as LaneAction
+from ackfloor.core.scheduling.lane_order import Action as LaneAction
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places, counted

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import TopicTemplates
@@ -33,6 +34,9 @@ from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Bury, Park, Verdict
 from ackfloor.core.records.record import Failure, Headless, Now
 from ackfloor.core.records.retry_policy import next_hop, tier_wait_s
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+if TYPE_CHECKING:
+    from ackfloor.core.state.assignment import AfterDeadLetter
 
 FIRST_BACKOFF_S = 0.25
 LAST_BACKOFF_S = 10.0
@@ -68,7 +72,7 @@ class Parking:
     def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
         """The write for a delivery that failed."""
         write = PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
-        write.settles = _settles(delivery, verdict)
+        write.after = _after(delivery, verdict)
         return write
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
@@ -117,7 +121,11 @@ class Parking:
         return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
     def bury(
-        self, delivery: TrackedDelivery, now: Now, reason: Reason = Reason.DEAD_LETTER
+        self,
+        delivery: TrackedDelivery,
+        now: Now,
+        reason: Reason = Reason.DEAD_LETTER,
+        after: AfterDeadLetter | None = None,
     ) -> PendingWrite:
         """The write for a record that is dead-lettered though nothing new has failed.
 
@@ -126,7 +134,7 @@ class Parking:
         envelope = self._moved(delivery, reason)
         verdict = Bury(reason, envelope.failure)
         write = PendingWrite(delivery, verdict, envelope, now.mono_s)
-        write.settles = _settles(delivery, verdict)
+        write.after = after or _after(delivery, verdict)
         return write
 
     def behind(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
@@ -273,12 +281,12 @@ class Parking:
         write.envelope = changed(write.envelope, not_before_ms=due_ms)
 
 
-def _settles(delivery: TrackedDelivery, verdict: Verdict) -> bool:
-    """Whether nothing else must happen before a record is settled that is written by a verdict."""
-    if not isinstance(verdict, Bury) or verdict.reason is Reason.BEHIND:
-        return True
+def _after(delivery: TrackedDelivery, verdict: Verdict) -> AfterDeadLetter:
+    """What becomes of the records behind one that is written by a verdict."""
+    if not isinstance(verdict, Bury) or verdict.reason is Reason.BEHIND or delivery.key is None:
+        return "continue"
     rules = delivery.assignment.handler.rules
-    return not rules.quarantines or rules.after_dead_letter == "continue" or delivery.key is None
+    return rules.after_dead_letter if rules.quarantines else "continue"
 
 
 def source_envelope(delivery: TrackedDelivery) -> Envelope:

@@ -39,12 +39,12 @@ from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
-from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.scheduling.quarantine_takeover import Takeovers
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.withheld import Withheld
-from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.assignment import AfterDeadLetter, Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 #: How many keys of a worker are quarantined at most.
@@ -235,7 +235,7 @@ class Quarantines:
         offset = delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(key)
         if quarantine is None:
-            quarantine = self._begin(handler, key, now)
+            quarantine = handler.lanes.quarantine(key, now.wall_ms)
         here = quarantine.at(offset) if offset in quarantine else None
         if not isinstance(here, TrackedDelivery):
             quarantine.put(offset, delivery)
@@ -248,10 +248,6 @@ class Quarantines:
         if condemned and quarantine.at(offset) is delivery:
             self._bury(delivery, now)
         self._go_on(quarantine, handler, now)
-
-    def _begin(self, handler: HandlerState, key: LaneKey, now: Now) -> Quarantine:
-        quarantine = handler.lanes.quarantined[key] = Quarantine(key, now.wall_ms)
-        return quarantine
 
     def _settle_copy(self, delivery: TrackedDelivery) -> None:
         """Settle one of several copies of a record: another is open, or the record is resolved."""
@@ -281,7 +277,7 @@ class Quarantines:
             if self._blocks(delivery, verdict):
                 self._in_place.failed(delivery, verdict, now)
                 return
-            quarantine = self._begin(handler, key, now)
+            quarantine = handler.lanes.quarantine(key, now.wall_ms)
         self._take_lane(quarantine, delivery)
         quarantine.put(offset, delivery)
         self._outbox.park(delivery, verdict, now)
@@ -354,7 +350,9 @@ class Quarantines:
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
         if not write.settles and (quarantine is None or offset not in quarantine):
             # A record that was in no quarantine: its lane has waited for this.
-            quarantine = quarantine or self._begin(handler, delivery.lane_key(True), now)
+            quarantine = quarantine or handler.lanes.quarantine(
+                delivery.lane_key(True), now.wall_ms
+            )
             quarantine.put(offset, write)
             self._take_lane(quarantine, delivery)
         if quarantine is None or offset not in quarantine:
@@ -377,10 +375,10 @@ class Quarantines:
         self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now
     ) -> None:
         delivery = write.delivery
-        handler = delivery.assignment.handler
         if write.settles:
             self._resolve(quarantine, delivery, offset, now)
-        elif handler.rules.after_dead_letter == "hold" or quarantine.behind:
+        elif write.after == "hold" or quarantine.behind:
+            quarantine.after = write.after
             self._outbox.hold(write, now)
         else:
             self._outbox.settle(delivery)
@@ -453,14 +451,28 @@ class Quarantines:
     def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
         handler = marker.assignment.handler
-        after = handler.rules.after_dead_letter
+        after = quarantine.after or handler.rules.after_dead_letter
         if after == "dead_letter" and quarantine.condemned < 0:
             self._condemn(quarantine, handler, now)
         if marker.assignment.stopping or after == "hold" or quarantine.condemned_count:
             return
+        self._let_go(quarantine, marker, offset, now)
+
+    def _let_go(
+        self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now
+    ) -> None:
         quarantine.spare()
+        quarantine.after = None
         self._settle_copy(marker)
         self._resolve(quarantine, marker, offset, now)
+
+    def release(self, quarantine: Quarantine, after: AfterDeadLetter, now: Now) -> None:
+        """An operator decides what becomes of those behind a head that is held."""
+        head = quarantine.head
+        marker = None if head is None else quarantine.at(head)
+        if isinstance(marker, TrackedDelivery) and head is not None and is_held(marker):
+            quarantine.after = after
+            self._held(quarantine, marker, head, now)
 
     def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Dead-letter what waits behind a dead-lettered record, as far as it was read."""

@@ -167,6 +167,7 @@ class HandlerSnapshot:
         max_redeliveries: None for no limit.
         breaker: its circuit breaker.
         blocked: its lanes whose first record failed and is not settled.
+        quarantined: its keys that are quarantined.
         paused: an operator paused it.
         paused_for_s: for how long yet, in seconds; None until further notice.
         paused_reason: why.
@@ -189,6 +190,7 @@ class HandlerSnapshot:
     lane_waiting: int = 0
     breaker: BreakerSnapshot = BreakerSnapshot()
     blocked: BlockedLanes = BlockedLanes()
+    quarantined: BlockedLanes = BlockedLanes()
     paused: bool = False
     paused_for_s: float | None = None
     paused_reason: str = ""

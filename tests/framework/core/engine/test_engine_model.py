@@ -25,7 +25,7 @@ from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Re
 from ackfloor.core.records.record import CommitPosition, Failure, TopicPartition
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
+from ackfloor.core.scheduling.lane_order import Action, LaneOrder
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.rule_changes import Reloaded
 from tests.examples import examples

@@ -21,7 +21,7 @@ from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, blocked_lanes, last_outcome
-from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
+from ackfloor.core.scheduling.lane_order import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from tests.framework.core.worlds import DLQ, START_MS, TIER, HeldWorld, MemoryRecord
