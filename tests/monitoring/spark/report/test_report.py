@@ -209,8 +209,8 @@ def test_what_waits_behind_another_record_did_not_fail(spark: SparkSession, told
     at, later = SINCE, SINCE + timedelta(days=3650)
     base = {
         "event_time": at, "kafka_time": at, "day": at.date(), "group": "mail",
-        "handler": "send_receipt", "origin_topic": "receipts", "origin_partition": 0, "replays": None,
-        "attempt": 0, "error_type": None, "key": b"k",
+        "handler": "send_receipt", "origin_topic": "receipts", "origin_partition": 0,
+        "replays": None, "attempt": 0, "error_type": None, "key": b"k",
     }  # fmt: skip
     waits = base | {
         "topic": "receipts--mail--retry-1s", "stage": "retry", "tier": "1s", "not_before": at,
