@@ -118,8 +118,8 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
         tree["handler"],
         tuple([wanted for _, wanted in named]),
         _delay_s(tree) if action == Action.DELAY else 0.0,
-        _reason(tree),
-        _flag(tree, "dry_run"),
+        reason=_reason(tree),
+        dry_run=_flag(tree, "dry_run"),
     )
     return order, [text for text, _ in named]
 

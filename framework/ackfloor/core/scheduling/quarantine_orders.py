@@ -73,7 +73,7 @@ class QuarantineOrders:
             head, _ = head_of(quarantine)
             if head is not None:
                 names.add((head.topic, head.partition, head.record_offset))
-            here = {places[name] for name in names if name in places}  # type: ignore[index]
+            here = {places[name] for name in names if name in places}
             if here or not order.wanted:
                 found |= here
                 yield quarantine

@@ -162,7 +162,7 @@ class HandlerSnapshot:
         tripped: its circuit breaker is not closed; for one release, from the flood guard.
         lane_waiting: records that wait in the order of their key or partition, for the one in front
             of them or, the first, for a slot. A key with one record has none.
-        on_failure: "park" or "block".
+        on_failure: "park", "block" or "quarantine".
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
         breaker: its circuit breaker.
