@@ -148,7 +148,7 @@ def found(spark: SparkSession) -> dict[str, Counter[str]]:
             "retry-1s", attempt=1, not_before=NOON + timedelta(days=2) if n == 10 else NOON
         )
     # Not settled, and past the wait of its retry topic: it waits for another record.
-    table.record("retry-5s", reason="behind", attempt=0, retry_at=NOON)
+    table.record("retry-1s", reason="behind", attempt=0, retry_at=NOON)
     # One copy dies and the other goes on, as after a crash without transactions.
     table.of("branched").life(1, 2)
     table.record("dlq", attempt=2)
