@@ -11,7 +11,8 @@ overshoot; what is left is kept in the header `retry_at`.
 Records of a handler that quarantines are written to the partition they were first read from, so
 that the owner of that partition has all of them. What waits there behind a failed record has no
 time of its own: its `retry_at` is so far away that a release that does not know of quarantine
-moves it from tier to tier and never handles it.
+moves it from tier to tier and never handles it. Such a release writes no reason that it does not
+know, so `retry_at` says which it was.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 
 FIRST_BACKOFF_S = 0.25
 LAST_BACKOFF_S = 10.0
-#: How far away the `retry_at` is of what waits behind another record, in ms: ten years.
+#: How far away the `retry_at` is of what waits behind another record, in ms: ten years, ten times
+#: the longest wait that a handler may ask for. That of what holds its key is twice as far away.
 FAR_MS = 10 * 365 * 86_400_000
 _NOTHING = Envelope()
 _NO_FAILURE = Failure("", "")
@@ -150,7 +152,8 @@ class Parking:
     def _for_long(
         self, delivery: TrackedDelivery, envelope: Envelope, reason: Reason, now: Now
     ) -> PendingWrite:
-        envelope = changed(envelope, retry_at_ms=now.wall_ms + FAR_MS)
+        far_ms = FAR_MS * (2 if reason is Reason.HELD else 1)
+        envelope = changed(envelope, retry_at_ms=now.wall_ms + far_ms)
         longest_s = delivery.assignment.handler.rules.policy.tiers()[-1]
         verdict = Park(longest_s, False, reason, _NO_FAILURE)
         return PendingWrite(delivery, verdict, envelope, now.mono_s)
@@ -279,6 +282,16 @@ class Parking:
         write.topic, write.partition, write.wait_s = topic, partition, wait_s
         due_ms = now.wall_ms + round(wait_s * 1000)
         write.envelope = changed(write.envelope, not_before_ms=due_ms)
+
+
+def reason_of_wait(envelope: Envelope, now: Now) -> Reason | None:
+    """Why a record of a handler that quarantines waits, also where an older release moved it."""
+    if envelope.reason is not None or envelope.retry_at_ms is None:
+        return envelope.reason
+    left_ms = envelope.retry_at_ms - now.wall_ms
+    if left_ms < FAR_MS // 2:
+        return None
+    return Reason.HELD if left_ms > FAR_MS * 3 // 2 else Reason.BEHIND
 
 
 def _after(delivery: TrackedDelivery, verdict: Verdict) -> AfterDeadLetter:

@@ -33,7 +33,7 @@ from math import inf
 
 from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.parking.parking import source_envelope
+from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Reason, changed
@@ -191,6 +191,10 @@ class Quarantines:
         others: list[TrackedDelivery] = []
         own = assignment.source_topic, assignment.partition
         for delivery in batch:
+            envelope = delivery.envelope
+            assert envelope is not None, "of a record of a retry topic it was read"
+            if envelope.reason is not (reason := reason_of_wait(envelope, now)):
+                delivery.envelope = changed(envelope, reason=reason)
             if delivery.record_offset in assignment.superseded:
                 self._settle_copy(delivery)
             elif delivery.key is None:
