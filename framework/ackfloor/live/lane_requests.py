@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from ackfloor.core.messages.lane_order import Action, LaneOrder, Place
 from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.lane_order import Action, LaneOrder, Place
 from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.values.durations import LONGEST_S
 from ackfloor.live.kept_orders import LONGEST_REASON

@@ -32,9 +32,9 @@ from ackfloor.cli.shared.run_address import (
     read_state,
     workers_of,
 )
+from ackfloor.core.messages.lane_order import Action as LaneAction
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
-from ackfloor.core.scheduling.lane_order import Action as LaneAction
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places, counted

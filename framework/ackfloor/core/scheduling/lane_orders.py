@@ -19,14 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ackfloor.core.messages.events import RecordDiscarded
-from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.queues.lanes import Lane
-from ackfloor.core.records.envelope import Reason, changed
-from ackfloor.core.records.outcomes import Bury, Failed, Park
-from ackfloor.core.records.record import Now
-from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
-from ackfloor.core.scheduling.lane_order import (
+from ackfloor.core.messages.lane_order import (
     EXHAUSTED,
     MOST_WRITES,
     TOO_MANY,
@@ -35,6 +28,13 @@ from ackfloor.core.scheduling.lane_order import (
     LaneOrder,
     Place,
 )
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.envelope import Reason, changed
+from ackfloor.core.records.outcomes import Bury, Failed, Park
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
 from ackfloor.core.scheduling.quarantine_orders import QuarantineOrders
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import Assignment, HandlerState

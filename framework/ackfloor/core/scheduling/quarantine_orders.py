@@ -13,20 +13,21 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ackfloor.core.messages.events import RecordDiscarded
-from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.queues.quarantine import Quarantine
-from ackfloor.core.records.envelope import changed
-from ackfloor.core.records.record import Now
-from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
-from ackfloor.core.scheduling.lane_order import (
+from ackfloor.core.messages.lane_order import (
     MOST_WRITES,
     TOO_MANY,
     Action,
     LaneAnswer,
     LaneOrder,
 )
-from ackfloor.core.scheduling.quarantined_keys import Quarantines, is_held
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.records.envelope import changed
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
+from ackfloor.core.scheduling.quarantine_renewal import is_held
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import HandlerState
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from ackfloor.core.state.worker_state import WorkerState
@@ -88,7 +89,7 @@ class QuarantineOrders:
     ) -> None:
         rules = head.assignment.handler.rules
         if doing is Head.HELD:
-            goes = order.action is Action.DEAD_LETTER and order.followers is not False
+            goes = order.action is Action.DEAD_LETTER and order.with_behind is not False
             self._quarantines.release(quarantine, "dead_letter" if goes else "continue", now)
             return
         [(due_s, _)] = head.assignment.waiting.take({head.record_offset})
@@ -100,8 +101,8 @@ class QuarantineOrders:
             self._discard(head, order, now)
         else:
             after = rules.after_dead_letter
-            if order.followers is not None:
-                after = "dead_letter" if order.followers else "continue"
+            if order.with_behind is not None:
+                after = "dead_letter" if order.with_behind else "continue"
             self._outbox.bury(head, now, after=after)
 
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:

@@ -137,7 +137,7 @@ class Takeovers:
         heappush(self._waiting.setdefault(source, []), (offset, key))
         return False
 
-    def caught_up(self, source: Assignment) -> list[LaneKey]:
+    def read_by_now(self, source: Assignment) -> list[LaneKey]:
         """The keys whose head does not wait for the source any more; each is returned once."""
         waiting = self._waiting.get(source)
         if waiting is None:
@@ -149,8 +149,8 @@ class Takeovers:
             del self._waiting[source]
         return keys
 
-    def all_caught_up(self) -> Iterator[tuple[LaneKey, Assignment]]:
+    def all_read_by_now(self) -> Iterator[tuple[LaneKey, Assignment]]:
         """The same of all sources: a position moves also where nothing was read."""
         for source in list(self._waiting):
-            for key in self.caught_up(source):
+            for key in self.read_by_now(source):
                 yield key, source

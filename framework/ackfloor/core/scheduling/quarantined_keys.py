@@ -12,10 +12,6 @@ that is dead-lettered ends as its handler says: the others go on (`continue`), g
 (`dead_letter`), or stay (`hold`). For the latter two it is written to a retry topic as well, with
 the reason `held`, and is the head there until the others are gone, or an operator frees the key.
 
-What was read and waits behind a head takes room in memory. Where that keeps a retry partition from
-being read, and the head of another key is further on in it, what waits is written behind that one.
-So it is before its topic's retention would take it.
-
 At most `MOST_KEYS` keys are quarantined at once. Beyond them a failed record blocks its lane.
 
 Invariants (tests/framework/core/scheduling/test_quarantined_keys.py):
@@ -28,8 +24,7 @@ Y4  a key is free when nothing of it is left in retry topics, or on its way ther
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import inf
+from collections.abc import Sequence
 
 from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
@@ -41,6 +36,7 @@ from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.quarantine_renewal import Renewals, is_held
 from ackfloor.core.scheduling.quarantine_takeover import Takeovers
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.withheld import Withheld
@@ -49,14 +45,6 @@ from ackfloor.core.state.worker_state import WorkerState
 
 #: How many keys of a worker are quarantined at most.
 MOST_KEYS = 100_000
-#: Seconds between two looks for retry partitions that are full of what waits, and so many more for
-#: each key.
-LOOK_S, LOOK_EACH_S = 0.1, 1e-5
-#: Seconds between two looks for what waits for long.
-AGE_LOOK_S = 60.0
-#: What has waited for so long is written anew: a seventh of the shortest retention of a retry
-#: topic (kafka/topics/topic_requirements.py).
-RENEW_MS = 86_400_000
 #: Seconds between two tries to write what a circuit breaker lets leave at a drip.
 DRIP_S = 0.5
 
@@ -65,10 +53,9 @@ class Quarantines:
     """The quarantined keys of one worker; only the owner thread calls it."""
 
     __slots__ = (
-        "_age_look_s",
         "_in_place",
-        "_look_s",
         "_outbox",
+        "_renewals",
         "_state",
         "_suspects",
         "_takeovers",
@@ -96,7 +83,7 @@ class Quarantines:
         self._undrained: dict[Quarantine, HandlerState] = {}
         #: Those of which partitions have left.
         self._touched: dict[Quarantine, HandlerState] = {}
-        self._look_s = self._age_look_s = 0.0
+        self._renewals = Renewals(state, outbox)
         self.most_keys = MOST_KEYS
         outbox.sent, outbox.written = self.sent, self.written
         suspects.go_on = self.released
@@ -165,7 +152,7 @@ class Quarantines:
         for quarantine in touched:
             self._go_on(quarantine, handler, now)
             self._drain(quarantine, handler, now)
-        for key in self._takeovers.caught_up(assignment):
+        for key in self._takeovers.read_by_now(assignment):
             if (quarantine := quarantined.get(key)) is not None:
                 self._go_on(quarantine, handler, now)
         return others
@@ -311,7 +298,7 @@ class Quarantines:
         handler = delivery.assignment.handler
         self._state.free(delivery)
         rest = handler.lanes.take_all(quarantine.key, delivery)
-        followers: list[TrackedDelivery] = []
+        others: list[TrackedDelivery] = []
         for each in rest:
             if each.closed:
                 continue
@@ -320,8 +307,8 @@ class Quarantines:
                 handler.gives_room(each)
                 each.retrying, each.lane = 0, None
             else:
-                followers.append(each)
-        self._pend(quarantine, handler, followers)
+                others.append(each)
+        self._pend(quarantine, handler, others)
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery's record was handled or discarded: the next one of its key is the head."""
@@ -558,64 +545,18 @@ class Quarantines:
             self._go_on(quarantine, handler, now)
         for quarantine, handler in list(self._undrained.items()):
             self._drain(quarantine, handler, now)
-        for key, source in self._takeovers.all_caught_up():
+        for key, source in self._takeovers.all_read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
                 self._go_on(waits, source.handler, now)
-        for handler in self._state.handlers.values():
-            if handler.lanes.quarantined:
-                self._look(handler, now)
+        self._renewals.tick(now)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds of the next look at what waits; infinity where nothing waits."""
         if self._touched:
             return now.mono_s
-        next_s = now.mono_s + DRIP_S if self._undrained else inf
-        for handler in self._state.handlers.values():
-            if handler.lanes.quarantined and self._paused(handler):
-                next_s = min(next_s, self._look_s)
-        return next_s
-
-    def _paused(self, handler: HandlerState) -> set[Assignment]:
-        """A handler's retry partitions that are full."""
-        return {
-            a
-            for a in self._state.assignments.values()
-            if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
-        }
-
-    def _look(self, handler: HandlerState, now: Now) -> None:
-        quarantined = handler.lanes.quarantined
-        if now.mono_s >= self._look_s:
-            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * len(quarantined)
-            if paused := self._paused(handler):
-                wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
-                for quarantine in quarantined.values():
-                    self._renew(quarantine, paused & wanted, now)
-        if now.mono_s >= self._age_look_s:
-            self._age_look_s = now.mono_s + AGE_LOOK_S
-            for quarantine in quarantined.values():
-                self._renew_old(quarantine, now)
-
-    def _renew(self, quarantine: Quarantine, full: Collection[object], now: Now) -> None:
-        """Write what waits behind a head anew where a partition is full of such records."""
-        head = quarantine.head
-        for offset, delivery in list(quarantine.waiting()):
-            if delivery.assignment in full and (offset != head or is_held(delivery)):
-                self._outbox.hop(delivery, now)
-
-    def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
-        """Write anew what retention would take."""
-        for _, delivery in list(quarantine.waiting()):
-            waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
-            if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
-                self._outbox.hop(delivery, now)
-
-
-def is_held(delivery: TrackedDelivery) -> bool:
-    """Whether a record is in the dead-letter topic, and holds its key."""
-    envelope = delivery.envelope
-    return envelope is not None and envelope.reason is Reason.HELD
+        next_s = self._renewals.next_s()
+        return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
 
 
 def _is_same(where: object, delivery: TrackedDelivery) -> bool:

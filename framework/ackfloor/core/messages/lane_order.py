@@ -33,7 +33,7 @@ class LaneOrder:
     Attributes:
         wanted: keys, or places (topic, partition, offset) of heads; all lanes where empty.
         delay_s: of `DELAY`: in how many seconds the head is tried.
-        followers: of `DEAD_LETTER`: whether those behind a quarantined head go with it; None for
+        with_behind: of `DEAD_LETTER`: whether those behind a quarantined head go with it; None for
             what the handler says.
         reason: of `DISCARD`: why, for the log.
         dry_run: change nothing, and answer what it would be.
@@ -43,7 +43,7 @@ class LaneOrder:
     handler: str
     wanted: tuple[bytes | Place, ...] = ()
     delay_s: float = 0.0
-    followers: bool | None = None
+    with_behind: bool | None = None
     reason: str = ""
     dry_run: bool = False
 
