@@ -136,6 +136,10 @@ class Quarantines:
         """Records of a source partition were read; returns those whose keys are not quarantined."""
         handler = assignment.handler
         quarantined, parked_before = handler.lanes.quarantined, assignment.parked_before
+        if parked_before and batch[0].record_offset > max(parked_before):
+            parked_before.clear()
+        if not (quarantined or parked_before):
+            return batch
         others: list[TrackedDelivery] = []
         touched: dict[Quarantine, None] = {}
         for delivery in batch:
@@ -146,9 +150,12 @@ class Quarantines:
             quarantine = quarantined.get(delivery.lane_key(True))
             if quarantine is None:
                 others.append(delivery)
-                continue
-            touched[quarantine] = None
-            self._pend(quarantine, handler, [delivery])
+            elif offset in quarantine:
+                # The source partition is read anew, and its retry partitions are not.
+                self._settle_copy(delivery)
+            else:
+                touched[quarantine] = None
+                self._pend(quarantine, handler, [delivery])
         for quarantine in touched:
             self._go_on(quarantine, handler, now)
             self._drain(quarantine, handler, now)
@@ -176,7 +183,6 @@ class Quarantines:
     ) -> Sequence[TrackedDelivery]:
         """Records of a retry partition were read; returns those that are in no key's order."""
         others: list[TrackedDelivery] = []
-        own = assignment.source_topic, assignment.partition
         for delivery in batch:
             envelope = delivery.envelope
             assert envelope is not None, "of a record of a retry topic it was read"
@@ -184,11 +190,9 @@ class Quarantines:
                 delivery.envelope = changed(envelope, reason=reason)
             if delivery.record_offset in assignment.superseded:
                 self._settle_copy(delivery)
-            elif delivery.key is None:
-                others.append(delivery)
-            elif delivery.origin[:2] == own:
+            elif _has_order(delivery):
                 self._add(delivery, now)
-            elif not self._send_home(delivery, now):
+            elif delivery.key is None or not self._send_home(delivery, now):
                 others.append(delivery)
         return others
 
@@ -257,7 +261,7 @@ class Quarantines:
     def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """A delivery failed: write its record elsewhere, and what follows of its key behind it."""
         handler = delivery.assignment.handler
-        if delivery.key is None:
+        if not _has_order(delivery):
             self._state.free(delivery)
             self._state.hand_out(handler, handler.lanes.leave(delivery))
             self._outbox.park(delivery, verdict, now)
@@ -270,7 +274,8 @@ class Quarantines:
                 return
             quarantine = handler.lanes.quarantine(key, now.wall_ms)
         self._take_lane(quarantine, delivery)
-        quarantine.put(offset, delivery)
+        if offset not in quarantine:
+            quarantine.put(offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
 
@@ -300,19 +305,22 @@ class Quarantines:
         rest = handler.lanes.take_all(quarantine.key, delivery)
         others: list[TrackedDelivery] = []
         for each in rest:
+            offset = each.origin.offset
             if each.closed:
                 continue
-            if each.origin.offset in quarantine:
+            if offset not in quarantine:
+                others.append(each)
+            elif _is_same(quarantine.at(offset), each):
                 # A redelivery that waited here, behind one that was not quarantined then.
                 handler.gives_room(each)
-                each.retrying, each.lane = 0, None
+                each.retrying, each.lane, quarantine.current = 0, None, None
             else:
-                others.append(each)
+                self._settle_copy(each)
         self._pend(quarantine, handler, others)
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery's record was handled or discarded: the next one of its key is the head."""
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -322,7 +330,7 @@ class Quarantines:
     def sent(self, write: PendingWrite) -> None:
         """A record is to be written to a retry topic or to the dead-letter topic."""
         delivery = write.delivery
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -336,7 +344,7 @@ class Quarantines:
         """A record is in a retry topic or in the dead-letter topic."""
         delivery = write.delivery
         handler, offset = delivery.assignment.handler, delivery.origin.offset
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
         if not write.settles and (quarantine is None or offset not in quarantine):
@@ -557,6 +565,13 @@ class Quarantines:
             return now.mono_s
         next_s = self._renewals.next_s()
         return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
+
+
+def _has_order(delivery: TrackedDelivery) -> bool:
+    """Whether a record is in the order of a key here: it has one, and came from this partition."""
+    assignment = delivery.assignment
+    own = assignment.source_topic, assignment.partition
+    return delivery.key is not None and delivery.origin[:2] == own
 
 
 def _is_same(where: object, delivery: TrackedDelivery) -> bool:
