@@ -212,9 +212,22 @@ class FaultMaker:
     def _lane_order(self, fault: Fault) -> None:
         action = LANE_ACTIONS[fault.number % len(LANE_ACTIONS)]
         for number in range(len(self._world.plan.handlers)):
-            order = LaneOrder(action, f"h{number}", delay_s=0.5 * fault.number, reason="a test")
+            order = LaneOrder(
+                action,
+                f"h{number}",
+                delay_s=0.5 * fault.number,
+                with_behind=(None, True, False)[fault.number % 3],
+                reason="a test",
+            )
             for process in self._world.alive():
                 process.operate(order)
+
+    def free_held(self) -> None:
+        """An operator frees the keys that are held."""
+        for number, handler in enumerate(self._world.plan.handlers):
+            if handler.after_dead_letter == "hold":
+                for process in self._world.alive():
+                    process.operate(LaneOrder(Action.RETRY, f"h{number}"))
 
 
 def _ignore(_: object) -> None:

@@ -177,7 +177,7 @@ def _with_quarantine(plan: Plan) -> Plan:
         replace(
             each,
             on_failure="quarantine",
-            after_dead_letter=dice.choice(("continue", "continue", "dead_letter")),
+            after_dead_letter=dice.choice(("continue", "continue", "dead_letter", "hold")),
         )
         if _may_quarantine(each) and dice.random() < 0.5
         else each

@@ -167,6 +167,7 @@ class World:
                 break
             hub.run(hub.now_s + LOOK_S, self._is_over)
             self._fill_up()
+            self.faults.free_held()
         if self.watch.broken is None:
             self._check_rest()
 
