@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ackfloor.core.acks.parked_records import with_parked
+from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.queues.quarantine import Quarantine
@@ -34,7 +35,14 @@ TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 def rules(**others: Any) -> HandlerRules:
     """A handler that quarantines."""
-    base = HandlerRules("bill", "key", concurrency=8, quarantines=True, policy=POLICY)
+    base = HandlerRules(
+        "bill",
+        "key",
+        concurrency=8,
+        quarantines=True,
+        policy=POLICY,
+        breaker=CircuitBreaker(enabled=False),
+    )
     return replace(base, **others)
 
 
