@@ -5,7 +5,7 @@ For the tests of quarantine, where what a worker writes is what it, or the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.worker_state import Route
-from tests.framework.core.worlds import DLQ, MemoryRecord, World
+from tests.framework.core.worlds import DLQ, START_MS, MemoryRecord, World
 
 SOURCE = "orders"
 SHORT, LONG = "orders--g--retry-1s", "orders--g--retry-5s"
@@ -279,7 +279,7 @@ def parked_headers(
     replays: int = 0,
 ) -> Headers:
     """The headers of a record that waits in a retry topic, due for long."""
-    values: Iterable[tuple[str, object]] = (
+    values: list[tuple[str, object]] = [
         ("origin.topic", topic),
         ("origin.partition", partition),
         ("origin.offset", origin),
@@ -287,7 +287,9 @@ def parked_headers(
         ("reason", reason),
         ("not_before", due_ms),
         ("replays", replays),
-    )
+    ]
+    if reason in {Reason.BEHIND, Reason.HELD}:
+        values.append(("retry_at", START_MS + TEN_YEARS_MS))
     return [(f"ackfloor.{name}", str(value).encode()) for name, value in values]
 
 
