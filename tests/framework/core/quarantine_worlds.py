@@ -184,6 +184,10 @@ class QuarantineWorld(World):
 
     # Handlers.
 
+    def startable(self) -> bool:
+        """Whether a slot finds a record that may start."""
+        return any(map(_startable, self.ready))
+
     def start(self) -> TrackedDelivery:
         """A slot takes the next record that may start."""
         while isinstance(self.ready[0], Work) and not self.ready[0]:
@@ -212,7 +216,7 @@ class QuarantineWorld(World):
     def handle_all(self) -> list[int]:
         """All that may start is handled; returns the origin offsets, in order."""
         found: list[int] = []
-        while any(map(_startable, self.ready)):
+        while self.startable():
             found.append(self.handle())
         return found
 
@@ -221,7 +225,7 @@ class QuarantineWorld(World):
         for _ in range(60):
             self.confirm_all()
             self.poll()
-            while any(map(_startable, self.ready)):
+            while self.startable():
                 delivery = self.start()
                 self.finish(delivery, ACKED if fails is None else fails(delivery))
             self.tick(1.0)
