@@ -30,6 +30,10 @@ from ackfloor.core.state.worker_state import WorkerState
 
 Parked = Sequence[ParkedRecord]
 
+#: Seconds for which a partition waits for its retry partitions before that is a fault.
+LATE_S = 30.0
+FAULT = "quarantine"
+
 
 class _Copy(NamedTuple):
     """A record as it was found in a retry partition."""
@@ -46,12 +50,14 @@ class _Copy(NamedTuple):
 class Takeovers:
     """The partitions that wait for each other, and the keys that wait for their source."""
 
-    __slots__ = ("_arriving", "_state", "_waiting")
+    __slots__ = ("_arriving", "_since_s", "_state", "_waiting")
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
         #: (source topic, partition) -> those of its partitions that came, with what waits in them.
         self._arriving: dict[tuple[str, int], dict[Assignment, Parked]] = {}
+        #: Since when the first of them waits, until that is a fault (monotonic seconds).
+        self._since_s: dict[tuple[str, int], float] = {}
         #: Source partition -> the keys whose head lies beyond what was read of it, and where.
         self._waiting: dict[Assignment, list[tuple[int, LaneKey]]] = {}
 
@@ -70,10 +76,28 @@ class Takeovers:
         self._state.flow.look_again()
         self._state.unbalanced = True
         if missing:
+            self._since_s.setdefault(group, now.mono_s)
             return []
-        del self._arriving[group]
+        self._over(group)
         self._begin(arriving, now)
         return list(arriving)
+
+    def _over(self, group: tuple[str, int]) -> None:
+        del self._arriving[group]
+        self._since_s.pop(group, None)
+        self._state.faults.clear(FAULT, _named(group))
+
+    def report(self, now: Now) -> None:
+        """Name the partitions that have waited for long for one of their retry partitions."""
+        for group, since_s in list(self._since_s.items()):
+            if now.mono_s - since_s >= LATE_S:
+                del self._since_s[group]
+                missing = sorted(next(iter(self._arriving[group])).awaited)
+                why = (
+                    f"nothing of partition {_named(group)} is handled before what waits for it in "
+                    f"{', '.join(missing)} is known: see that the brokers have that topic"
+                )
+                self._state.faults.put(FAULT, _named(group), why, now.wall_ms)
 
     def _topics(self, source_topic: str, partition: int) -> list[str]:
         """A source topic, and its retry topics that have such a partition."""
@@ -123,7 +147,7 @@ class Takeovers:
             group = assignment.source_topic, assignment.partition
             arriving = self._arriving.get(group)
             if arriving is not None and arriving.pop(assignment, None) is not None and not arriving:
-                del self._arriving[group]
+                self._over(group)
 
     # The source.
 
@@ -154,3 +178,7 @@ class Takeovers:
         for source in list(self._waiting):
             for key in self.read_by_now(source):
                 yield key, source
+
+
+def _named(group: tuple[str, int]) -> str:
+    return f"{group[0]}/{group[1]}"

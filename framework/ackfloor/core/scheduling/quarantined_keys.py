@@ -566,6 +566,7 @@ class Quarantines:
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
                 self._go_on(waits, source.handler, now)
+        self._takeovers.report(now)
         self._renewals.tick(now)
 
     def next_s(self, now: Now) -> float:

@@ -10,6 +10,7 @@ import pytest
 from ackfloor.core.messages.events import CopySettled
 from ackfloor.core.queues.flow_limits import PauseReason
 from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import TopicPartition
 from tests.framework.core.quarantine_worlds import (
     BOOM,
     LONG,
@@ -42,6 +43,25 @@ def offsets(world: QuarantineWorld) -> list[int]:
 
 
 # T1: all of them are known.
+
+
+@pytest.mark.parametrize("ends", ["comes", "leaves"])
+def test_a_retry_partition_that_does_not_come_is_named(ends: str) -> None:
+    """What stands still for long says why, until it goes on or leaves."""
+    world = parked()
+    world.gain(SOURCE)
+    world.gain(SHORT)
+    world.tick(29.0)
+    assert not world.engine.faults.all()
+    world.tick(2.0)
+    (fault,) = world.engine.faults.all()
+    assert (fault.kind, fault.subject) == ("quarantine", f"{SOURCE}/0")
+    assert LONG in fault.message
+    if ends == "comes":
+        world.gain(LONG)
+    else:
+        world.engine.drop([TopicPartition(SOURCE, 0), TopicPartition(SHORT, 0)], lost=True)
+    assert not world.engine.faults.all()
 
 
 @pytest.mark.parametrize("last", [SOURCE, *TIERS])
