@@ -190,9 +190,11 @@ class QuarantineWorld(World):
 
     def start(self) -> TrackedDelivery:
         """A slot takes the next record that may start."""
-        while isinstance(self.ready[0], Work) and not self.ready[0]:
-            self.engine.unit_ended("bill", self.ready.popleft(), self.now)
-            self.take()
+        while not _startable(self.ready[0]):
+            item = self.ready.popleft()
+            if isinstance(item, Work):
+                self.engine.unit_ended("bill", item, self.now)
+                self.take()
         delivery = super().start()
         origin = delivery.origin
         self.starts.append((origin.partition, origin.offset, delivery.attempt))
