@@ -231,7 +231,7 @@ class QuarantineModel:
         if number % 2:
             self.gain_all()
             return
-        topics = ((SOURCE, *TIERS), (SOURCE,), *((tier,) for tier in TIERS))[number // 2 % 4]
+        topics = ((SOURCE, *TIERS), (SOURCE,))[number // 2 % 2]
         owned = [t for t in topics if (t, partition) in self.world.engine.assignments]
         self.world.leave_all(*owned or (SOURCE,), partition=partition, lost=lost)
         gone = [w for w in self.world.writes if w.delivery.assignment.closed]
@@ -291,8 +291,10 @@ class QuarantineModel:
         """Everything has ended that should have."""
         world, dead = self.world, self.dead()
         produced = [(p, r.offset()) for p in range(PARTITIONS) for r in world.logs[SOURCE, p]]
-        left = [p for p in produced if p not in self.done and p not in dead]
-        assert all(self.is_held(place, dead) for place in left), f"{left} never ended"
+        left = {p for p in produced if p not in self.done and p not in dead}
+        # One in front of it may have been handled before: by a worker that was killed then.
+        held = {place for place in left if self.after == "hold" and dead & {*self.before(place)}}
+        assert left == held, f"{left - held} never ended"
         if self.after != "hold":
             assert not world.quarantined
             assert not world.engine.state.handlers["bill"].lanes
