@@ -165,10 +165,14 @@ class QuarantineWorld(World):
         self.take()
 
     def leave_all(self, *topics: str, partition: int = 0, lost: bool = False) -> None:
-        """Partitions of that number leave, of all topics or of these."""
-        for topic in topics or (SOURCE, *TIERS):
-            for final in self.revoke(partition, topic, lost=lost):
-                self.stored[final.topic, final.partition] = final.position, final.metadata
+        """Partitions of that number leave together, of all topics or of these."""
+        leaving = [TopicPartition(topic, partition) for topic in topics or (SOURCE, *TIERS)]
+        self.engine.stop(leaving)
+        final = () if lost else self.engine.final_positions(leaving)
+        self.engine.drop(leaving, lost=lost)
+        self.take()
+        for each in final:
+            self.stored[each.topic, each.partition] = each.position, each.metadata
 
     def crash(self) -> None:
         """The worker is killed, and another starts, without partitions."""

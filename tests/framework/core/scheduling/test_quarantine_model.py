@@ -63,6 +63,8 @@ class QuarantineModel:
 
     def __init__(self, after: AfterDeadLetter) -> None:
         self.after = after
+        # Where it holds keys, what has none may wait behind what fills its retry partition.
+        self.keys = [key for key in KEYS if key is not None or after != "hold"]
         breaker = CircuitBreaker(park_rate="60/m")
         self.world = ModelWorld(
             rules(after_dead_letter=after, breaker=breaker, concurrency=SLOTS),
@@ -111,7 +113,7 @@ class QuarantineModel:
         """Records are written to the source; some of it is read."""
         partition, number = number % PARTITIONS, number // PARTITIONS
         for _ in range(1 + number % 3):
-            key = KEYS[number % len(KEYS)]
+            key = self.keys[number % len(self.keys)]
             self.world.append(SOURCE, key, partition=partition)
             number = number * 7 + 3
         self.read_of(SOURCE, partition, 1 + number % 4)
@@ -220,20 +222,16 @@ class QuarantineModel:
     def gain_all(self) -> None:
         """All partitions come that are not here."""
         for partition in range(PARTITIONS):
-            here = {t for t, number in self.world.engine.assignments if number == partition}
-            for topic in (SOURCE, *TIERS):
-                if topic not in here:
-                    self.world.gain(topic, partition=partition)
+            if (SOURCE, partition) not in self.world.engine.assignments:
+                self.world.gain(partition=partition)
 
     def rebalance(self, number: int) -> None:
-        """Partitions leave, with what is settled committed or not; or all come that had left."""
-        partition, lost, number = number % PARTITIONS, number // 2 % 2 == 0, number // 4
-        if number % 2:
+        """A partition and its retry topics leave, committed or not; or what had left comes."""
+        partition, lost = number % PARTITIONS, number // 4 % 2 == 0
+        if (SOURCE, partition) not in self.world.engine.assignments or number // 2 % 2:
             self.gain_all()
             return
-        topics = ((SOURCE, *TIERS), (SOURCE,))[number // 2 % 2]
-        owned = [t for t in topics if (t, partition) in self.world.engine.assignments]
-        self.world.leave_all(*owned or (SOURCE,), partition=partition, lost=lost)
+        self.world.leave_all(partition=partition, lost=lost)
         gone = [w for w in self.world.writes if w.delivery.assignment.closed]
         self.strays += gone
         self.world.writes = [w for w in self.world.writes if w not in gone]
