@@ -169,6 +169,10 @@ class Quarantines:
             if quarantine is None:
                 others.append(delivery)
                 continue
+            if offset in quarantine:
+                # A copy of it came after its retry partitions were announced.
+                self._settle_copy(delivery)
+                continue
             touched[quarantine] = None
             self._pend(quarantine, handler, [delivery])
         for quarantine in touched:
@@ -292,9 +296,20 @@ class Quarantines:
                 return
             quarantine = self._begin(handler, key, now)
         self._take_lane(quarantine, delivery)
-        quarantine.put(offset, delivery)
+        self._put_first(quarantine, offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
+
+    @staticmethod
+    def _put_first(quarantine: Quarantine, offset: int, delivery: TrackedDelivery) -> None:
+        """A record that ran is the one that counts; what was read of it meanwhile is its twin."""
+        here = quarantine.at(offset) if offset in quarantine else None
+        if isinstance(here, TrackedDelivery) and not _is_same(here, delivery):
+            if here is quarantine.current:
+                here.assignment.waiting.take({here.record_offset})
+                quarantine.current = None
+            quarantine.twin(offset, here)
+        quarantine.put(offset, delivery)
 
     def _blocks(self, delivery: TrackedDelivery, verdict: Verdict) -> bool:
         """Whether a record that failed stays where it is, or holds its lane while it is written."""
@@ -328,6 +343,8 @@ class Quarantines:
                 # A redelivery that waited here, behind one that was not quarantined then.
                 handler.gives_room(each)
                 each.retrying, each.lane = 0, None
+                if not _is_same(quarantine.at(each.origin.offset), each):
+                    quarantine.twin(each.origin.offset, each)
             else:
                 followers.append(each)
         self._pend(quarantine, handler, followers)
