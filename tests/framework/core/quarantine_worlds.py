@@ -165,10 +165,14 @@ class QuarantineWorld(World):
         self.take()
 
     def leave_all(self, *topics: str, partition: int = 0, lost: bool = False) -> None:
-        """Partitions of that number leave, of all topics or of these."""
-        for topic in topics or (SOURCE, *TIERS):
-            for final in self.revoke(partition, topic, lost=lost):
-                self.stored[final.topic, final.partition] = final.position, final.metadata
+        """Partitions of that number leave together, of all topics or of these."""
+        leaving = [TopicPartition(topic, partition) for topic in topics or (SOURCE, *TIERS)]
+        self.engine.stop(leaving)
+        final = () if lost else self.engine.final_positions(leaving)
+        self.engine.drop(leaving, lost=lost)
+        self.take()
+        for each in final:
+            self.stored[each.topic, each.partition] = each.position, each.metadata
 
     def crash(self) -> None:
         """The worker is killed, and another starts, without partitions."""
@@ -190,9 +194,11 @@ class QuarantineWorld(World):
 
     def start(self) -> TrackedDelivery:
         """A slot takes the next record that may start."""
-        while isinstance(self.ready[0], Work) and not self.ready[0]:
-            self.engine.unit_ended("bill", self.ready.popleft(), self.now)
-            self.take()
+        while not _startable(self.ready[0]):
+            item = self.ready.popleft()
+            if isinstance(item, Work):
+                self.engine.unit_ended("bill", item, self.now)
+                self.take()
         delivery = super().start()
         origin = delivery.origin
         self.starts.append((origin.partition, origin.offset, delivery.attempt))

@@ -160,7 +160,7 @@ class Quarantines:
             if quarantine is None:
                 others.append(delivery)
             elif offset in quarantine:
-                # The source partition is read anew, and its retry partitions are not.
+                # It is read anew, or a copy came after its retry partitions were announced.
                 self._settle_copy(delivery)
             else:
                 touched[quarantine] = None
@@ -283,10 +283,20 @@ class Quarantines:
                 return
             quarantine = handler.lanes.quarantine(key, now.wall_ms)
         self._take_lane(quarantine, delivery)
-        if offset not in quarantine:
-            quarantine.put(offset, delivery)
+        self._put_first(quarantine, offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
+
+    @staticmethod
+    def _put_first(quarantine: Quarantine, offset: int, delivery: TrackedDelivery) -> None:
+        """A record that ran is the one that counts; what was read of it meanwhile is its twin."""
+        here = quarantine.at(offset) if offset in quarantine else None
+        if isinstance(here, TrackedDelivery) and not _is_same(here, delivery):
+            if here is quarantine.current:
+                here.assignment.waiting.take({here.record_offset})
+                quarantine.current = None
+            quarantine.twin(offset, here)
+        quarantine.put(offset, delivery)
 
     def _blocks(self, delivery: TrackedDelivery, verdict: Verdict) -> bool:
         """Whether a record that failed stays where it is, or holds its lane while it is written."""

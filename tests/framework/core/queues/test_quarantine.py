@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.queues.quarantine import Quarantine, Tally
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import Assignment
@@ -31,7 +31,7 @@ def tier(world: QuarantineWorld) -> Assignment:
 
 def quarantine(*offsets: int, at: Assignment) -> Quarantine:
     """Records that are to be read from a retry partition."""
-    made = Quarantine((SOURCE, 0, b"a"), 0)
+    made = Quarantine((SOURCE, 0, b"a"), 0, Tally())
     made.fill((offset, at) for offset in offsets)
     return made
 
@@ -68,7 +68,7 @@ def test_the_head_is_the_lowest_after_any_changes(steps: list[tuple[bool, int]])
     world = QuarantineWorld(rules())
     world.gain()
     tier = world.engine.assignments[SHORT, 0]
-    found, model = Quarantine((SOURCE, 0, b"a"), 0), set[int]()
+    found, model = Quarantine((SOURCE, 0, b"a"), 0, Tally()), set[int]()
     for comes, offset in steps:
         if comes:
             found.put(offset, tier)
@@ -96,7 +96,7 @@ def test_a_record_is_in_it_once_wherever_it_goes(tier: Assignment) -> None:
 def test_what_is_pending_is_in_the_order_of_its_offsets(world: QuarantineWorld) -> None:
     """Q3: also where what comes last was before the others."""
     source = world.engine.assignments[SOURCE, 0]
-    found = Quarantine((SOURCE, 0, b"a"), 0)
+    found = Quarantine((SOURCE, 0, b"a"), 0, Tally())
     found.pend([])
     assert list(found.pending) == []
     found.pend([delivery(source, 5), delivery(source, 8)])
@@ -164,7 +164,7 @@ def test_what_has_to_be_read_for_it_to_go_on(world: QuarantineWorld, tier: Assig
     assert found.unread() == set()
     found.put(3, writing(tier, 0))
     assert found.unread() == set()
-    assert Quarantine((SOURCE, 0, b"b"), 0).unread() == set()
+    assert Quarantine((SOURCE, 0, b"b"), 0, Tally()).unread() == set()
 
 
 def test_what_waits_is_read_and_has_not_its_turn(tier: Assignment) -> None:

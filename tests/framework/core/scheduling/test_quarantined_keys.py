@@ -24,7 +24,7 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.records.record import Failure, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling import quarantined_keys
+from ackfloor.core.scheduling import quarantine_renewal, quarantined_keys
 from ackfloor.core.state.assignment import AfterDeadLetter
 from tests.framework.core.quarantine_worlds import (
     BOOM,
@@ -426,7 +426,7 @@ def test_hold_keeps_the_followers_and_what_comes() -> None:
     world.confirm()
     assert world.leaving() == [(LONG, 0, 0, Reason.HELD)]
     held = world.writes[0].envelope
-    assert held.retry_at_ms == world.now.wall_ms + TEN_YEARS_MS
+    assert held.retry_at_ms == world.now.wall_ms + 2 * TEN_YEARS_MS
     assert (held.attempt, held.error_type) == (2, "Hopeless")
     assert 0 in world.open(SHORT)
     world.produce("a")
@@ -836,7 +836,7 @@ def test_what_waits_is_written_anew_where_it_keeps_a_head_from_being_read() -> N
     world.engine.polled(world.logs[LONG, 0][:6], world.now)
     world.take()
     assert world.engine.assignments[LONG, 0].paused
-    world.tick(quarantined_keys.LOOK_S + 0.1)
+    world.tick(quarantine_renewal.LOOK_S + 0.1)
     assert world.leaving() == [(LONG, 0, origin, Reason.BEHIND) for origin in range(3, 8)]
     world.come_to_rest()
     assert world.handled == [(0, 0)]
@@ -869,7 +869,7 @@ def test_a_look_for_full_partitions_is_planned() -> None:
     assert world.engine.assignments[LONG, 0].paused
     world.tick()
     planned_s = world.engine.next_due_s(world.now)
-    assert world.now_s < planned_s <= world.now_s + quarantined_keys.LOOK_S + 0.01
+    assert world.now_s < planned_s <= world.now_s + quarantine_renewal.LOOK_S + 0.01
 
 
 def test_what_has_waited_for_a_day_is_written_anew() -> None:
@@ -879,7 +879,7 @@ def test_what_has_waited_for_a_day_is_written_anew() -> None:
     world.handle(HOPELESS)
     world.come_to_rest()
     world.commit()
-    world.tick(quarantined_keys.RENEW_MS / 1000 - 120)
+    world.tick(quarantine_renewal.RENEW_MS / 1000 - 120)
     assert not world.writes
     world.tick(240)
     assert sorted(world.leaving(), key=lambda each: each[2]) == [
