@@ -321,12 +321,12 @@ class Fleet:
             writer.join()
 
     def _kind(self, key: int, chosen: random.Random) -> str:
-        what = chosen.random()
-        if what < 0.02 and (self.after != "hold" or key < MORTAL):
-            return NEVER if what < 0.012 else AT_ONCE
-        if what < 0.07:
-            return ONCE if what < 0.05 else TWICE
-        return OK
+        dying = 0.02
+        if self.after == "hold":
+            dying = 0.06 if key < MORTAL else 0.0
+        if chosen.random() < dying:
+            return chosen.choice([NEVER, AT_ONCE])
+        return chosen.choices([OK, ONCE, TWICE], [95, 3, 2])[0]
 
     def _produce(self, key: int, kind: str, takes_s: float) -> None:
         number = len(self.produced[key])

@@ -132,8 +132,7 @@ def test_the_account_finds_nothing_where_nothing_is(facts: Facts) -> None:
         (replace(ALL_DEAD, letters=[letter(1, 6), letter(2, 7)]), "unfounded"),
         (replace(HELD, parked=frozenset()), "lost"),
         (replace(HELD, lines=[*HELD.lines, *handled(2, 9)]), "let go"),
-        (replace(IN_ORDER, lines=[*handled(0, 1), *handled(1, 3), line("S", 5, 2, 2), line("E", 6, 2)]),
-         "spent"),
+        (replace(IN_ORDER, lines=[line("S", 0, 0, 2), *IN_ORDER.lines]), "spent"),
     ],
 )  # fmt: skip
 def test_the_account_finds(facts: Facts, rule: str) -> None:
