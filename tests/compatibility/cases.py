@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
@@ -31,6 +31,20 @@ _FULL = Envelope(
     retry_at_ms=1_700_000_020_000, duration_ms=250, release="v1.2", worker="host-0", replays=2,
     edited="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", truncated="stack",
 )  # fmt: skip
+#: In a retry topic, behind a record of its key: not delivered, so nothing is told of an error.
+FOLLOWER = Envelope(
+    origin_topic="orders", origin_partition=3, origin_offset=41_930,
+    origin_timestamp_ms=1_700_000_000_500, group="billing", handler="bill", reason=Reason.BEHIND,
+    not_before_ms=1_700_000_010_000, retry_at_ms=2_015_360_000_500, release="v1.3",
+    worker="host-0",
+)  # fmt: skip
+#: It was redelivered from a retry topic before its key was quarantined.
+FAILED_FOLLOWER = replace(FOLLOWER, attempt=2, failures=1, timeouts=1)
+#: It went to the dead-letter topic with the record in front of it.
+_DEAD_FOLLOWER = replace(FOLLOWER, not_before_ms=None, retry_at_ms=None)
+#: It is in the dead-letter topic, and this keeps its key in quarantine.
+HELD = replace(FOLLOWER, origin_offset=41_927, attempt=7, failures=7, reason=Reason.HELD)
+_DID_NOT_FAIL = frozenset({Reason.BEHIND, Reason.HELD})
 _OWN: Headers = [("traceparent", b"00-1-2-01"), ("twice", b"1"), ("twice", None), ("", b"\xff\x00")]
 
 
@@ -48,7 +62,7 @@ def headers() -> list[dict[str, Any]]:
         ("first failure", first, write_headers(first, ())),
         ("another tool", Envelope(), list(_OWN)),
     ]
-    for reason in Reason:
+    for reason in (each for each in Reason if each not in _DID_NOT_FAIL):
         envelope = Envelope("o.t_x", 9, 10**15, 5, "g", "h", 2, 1, 1, reason, "E", not_before_ms=9)
         cases.append((reason.value, envelope, write_headers(envelope, ())))
     dead = DeadLetter("orders--billing--dlq", 0, 3, b"k", b"v", write_headers(_FULL, _OWN))
@@ -59,6 +73,13 @@ def headers() -> list[dict[str, Any]]:
         edited=_FULL.edited,
     )  # fmt: skip
     cases.append(("replayed", kept, again))
+    cases += [
+        ("behind", FOLLOWER, write_headers(FOLLOWER, _OWN)),
+        ("behind, with copies", FOLLOWER, write_headers(FOLLOWER, _OWN, spring=True, kafka=True)),
+        ("behind, failed before", FAILED_FOLLOWER, write_headers(FAILED_FOLLOWER, _OWN)),
+        ("behind, dead-lettered", _DEAD_FOLLOWER, write_headers(_DEAD_FOLLOWER, _OWN)),
+        ("held", HELD, write_headers(HELD, _OWN)),
+    ]
     return [
         {"case": name, "headers": written(raw), "says": _told(says)} for name, says, raw in cases
     ]

@@ -8,6 +8,7 @@ import pytest
 
 from ackfloor import App, Delivery, RetryPolicy, Router
 from ackfloor.core.values.setting_error import SettingError
+from ackfloor.declare.registration import HandlerOptions
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.testing import Harness
@@ -103,6 +104,9 @@ def test_what_asks_for_retry_topics_is_refused() -> None:
     router.handler("prices", name="note", on_failure="park")(lambda: None)
     with pytest.raises(ConfigError, match=told):
         app.include(router)
+    quarantine = HandlerOptions(name="note", ordering="key", on_failure="quarantine")
+    with pytest.raises(ConfigError, match=told.replace("park", "quarantine")):
+        app.handler("prices", **quarantine)(lambda: None)
     assert app.handlers == ()
 
 

@@ -108,6 +108,94 @@ def test_the_engine_is_told_what_it_must_know() -> None:
     assert rules.policy is spec.retry
 
 
+QUARANTINE = {"ordering": "key", "on_failure": "quarantine"}
+
+
+@pytest.mark.parametrize("after", [None, "continue", "dead_letter", "hold"])
+def test_a_quarantining_handler_has_retry_topics_and_tells_the_engine(after: str | None) -> None:
+    """Its records park; what becomes of the followers is a rule, "continue" where none is given."""
+    spec = registered(**QUARANTINE, **({} if after is None else {"after_dead_letter": after}))
+
+    rules = spec.rules()
+
+    assert (rules.quarantines, rules.in_place) == (True, False)
+    assert rules.after_dead_letter == (after or "continue")
+    assert spec.tiers() == spec.retry.tiers() != ()
+    parked = registered(ordering="key", on_failure="park").rules()
+    assert (parked.quarantines, parked.after_dead_letter) == (False, "continue")
+
+
+@pytest.mark.parametrize(
+    ("options", "told", "fix"),
+    [
+        (
+            {"on_failure": "quarantine"},
+            "on_failure='quarantine': a key is quarantined, and with ordering='unordered' keys",
+            'write ordering="key", or on_failure="park"',
+        ),
+        (
+            {"on_failure": "quarantine", "ordering": "partition"},
+            "on_failure='quarantine': a key is quarantined, and with ordering='partition' keys",
+            'write ordering="key", or on_failure="park"',
+        ),
+        (
+            {**QUARANTINE, "batch": 10},
+            "batch=10: a batch takes records of many keys, and fails or is handled as a whole",
+            'leave it out, or use on_failure="block"',
+        ),
+        (
+            {**QUARANTINE, "retry": RetryPolicy(max_redeliveries=0)},
+            "on_failure='quarantine': without redeliveries there is no retry topic in which a key",
+            'allow max_redeliveries from 1, or use on_failure="block"',
+        ),
+        (
+            {"after_dead_letter": "hold"},
+            "after_dead_letter='hold': says what becomes of records in quarantine, and this",
+            'write on_failure="quarantine", or leave it out',
+        ),
+        (
+            {"after_dead_letter": "continue", "ordering": "key"},
+            "after_dead_letter='continue': says what becomes of records in quarantine, and this",
+            'write on_failure="quarantine", or leave it out',
+        ),
+        (
+            {**QUARANTINE, "after_dead_letter": "drop"},
+            "after_dead_letter='drop': no such choice",
+            "choose one of 'continue', 'dead_letter', 'hold'",
+        ),
+        (
+            {**QUARANTINE, "after_dead_letter": None},
+            "after_dead_letter=None: no such choice",
+            "choose one of 'continue', 'dead_letter', 'hold'",
+        ),
+        (
+            {"on_failure": "isolate"},
+            "on_failure='isolate': no such choice",
+            "choose one of 'park', 'block', 'quarantine'",
+        ),
+    ],
+)
+def test_what_can_not_be_quarantined_is_refused(
+    options: dict[str, Any], told: str, fix: str
+) -> None:
+    """With field, value, reason and fix, in one line."""
+    with pytest.raises(ConfigError) as caught:
+        registered(**options)
+
+    message = str(caught.value)
+    assert message.startswith(f"handlers.bill.{told}")
+    assert message.endswith(f"; {fix}")
+    assert "\n" not in message
+
+
+def test_a_setting_can_not_take_the_redeliveries_from_a_quarantine() -> None:
+    """What leaves no retry topic is refused from an operator as it is in code."""
+    spec = registered(**QUARANTINE)
+
+    with pytest.raises(ConfigError, match=r"handlers\.bill\.on_failure='quarantine': without red"):
+        replace(spec, retry=RetryPolicy(max_redeliveries=0))
+
+
 class NotAnException:
     """Something else."""
 

@@ -266,6 +266,16 @@ def test_what_was_measured_is_in_its_histogram(
     assert rows[labels][2] == pytest.approx(total)
 
 
+@pytest.mark.parametrize("reason", [Reason.BEHIND, Reason.HELD])
+def test_what_waits_behind_another_record_has_no_delay_since_a_failure(reason: Reason) -> None:
+    """It is counted as parked, under its reason, and no failure of it is measured."""
+    metrics = WorkerMetrics()
+    metrics.observe([RecordParked("orders", 0, 7, "bill", 0, reason, "t", 1.0, 0.02)])
+    report = sent(metrics)
+    assert counters(report) == {"messages_parked_total": {(*B, reason.value): 1}}
+    assert not report.histograms["ackfloor_park_delay_seconds"]
+
+
 def test_the_wait_in_the_queue_is_measured_apart_from_the_handler() -> None:
     """Queue wait counts each handled record, at its own edges."""
     metrics = WorkerMetrics()

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ackfloor.core.messages.lane_order import Action, LaneOrder
 from ackfloor.core.parking.topic_names import dlq_topic, parse_topic
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
 from tests.simulation.plan import Fault
 from tests.simulation.process import GROUP, Process, topic_of
 from tests.simulation.watch import Place

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
+from ackfloor.core.messages.lane_order import LaneOrder
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.lane_orders import LaneOrder
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.runtime.loop.worker_assembly import Outside, Worker
 from ackfloor.runtime.supervision.in_flight_memory import RecordId

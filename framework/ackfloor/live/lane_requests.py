@@ -20,8 +20,9 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from ackfloor.core.messages.lane_order import Action, LaneOrder, Place
 from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder, LaneOrders, Place
+from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.values.durations import LONGEST_S
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
@@ -117,8 +118,8 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
         tree["handler"],
         tuple([wanted for _, wanted in named]),
         _delay_s(tree) if action == Action.DELAY else 0.0,
-        _reason(tree),
-        _flag(tree, "dry_run"),
+        reason=_reason(tree),
+        dry_run=_flag(tree, "dry_run"),
     )
     return order, [text for text, _ in named]
 

@@ -52,7 +52,8 @@ TIMED_OUT = _flow("messages_timed_out", HANDLER, "Deliveries that outlived their
 PARKED = _flow(
     "messages_parked",
     (*HANDLER, "reason"),
-    "Records that became durable in a retry tier, by the header `ackfloor.reason`.",
+    "Records that became durable in a retry tier, by the header `ackfloor.reason`. With `behind` "
+    "and `held` they did not fail: they wait for another record of their key.",
 )
 RETRIED = _flow(
     "messages_retried",

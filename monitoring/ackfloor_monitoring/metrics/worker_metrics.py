@@ -234,6 +234,9 @@ class WorkerMetrics:
 
     def _parked(self, event: RecordParked) -> None:
         self._count(d.PARKED, event.topic, event.handler, event.reason.value)
+        if event.reason in {Reason.BEHIND, Reason.HELD}:
+            # There is no failure from which a delay could be counted.
+            return
         labels = (event.topic, event.handler)
         self._distributions[d.PARK_DELAY].add(labels, event.since_failure_s)
 

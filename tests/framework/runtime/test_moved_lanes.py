@@ -13,7 +13,7 @@ from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDiscarded
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
+from ackfloor.core.messages.lane_order import Action, LaneOrder
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register
 from tests.framework.runtime.test_batches import batch_app
 

@@ -144,6 +144,20 @@ CASES = [
         labels=OF_HANDLER,
         over=65,
     ),
+    # In the second of two runs: one of its workers has begun later than the pause.
+    Case(
+        "AckfloorPausedByOperator",
+        {
+            of("handler_paused", handler="bill"): "0x120",
+            of("handler_paused", OTHER_RUN, handler="bill"): "0x5 1x80 0x30",
+            of("handler_paused", OTHER_RUN, handler="bill", worker="1"): "_x20 1x65 0x30",
+            of("handler_paused", handler="other"): "0x120",
+        },
+        quiet=(10, 60),
+        fires=70,
+        labels=OF_HANDLER,
+        over=90,
+    ),
     # All calls take from 30 to 60 s of their 60 s, from the 20th minute to the 60th.
     Case(
         "AckfloorSlowHandler",

@@ -15,6 +15,11 @@ from tests.monitoring.alerts.cases import (
 OF_GROUP = {"job": "shop", "group": "billing"}
 ON_PARTITION = {**OF_GROUP, **PARTITION}
 ADVANCE, OLDEST = "floor_last_advance_timestamp_seconds", "oldest_unacked_timestamp_seconds"
+#: An operator pauses the handler in one of two runs, until the 30th minute.
+PAUSED = {
+    of("handler_paused", handler="bill"): "0x120",
+    of("handler_paused", OTHER_RUN, handler="bill"): "1x30 0x90",
+}
 
 CASES = [
     # Idle for half an hour, then a record that hangs: 2 x 60 s + 60 s, and two minutes of `for`.
@@ -70,6 +75,20 @@ CASES = [
         labels={**ON_PARTITION, "handler": "bill"},
         over=60,
     ),
+    # An operator pauses the handler until the 30th minute, in the other run: nothing starts.
+    Case(
+        "AckfloorFloorStalled",
+        {
+            of(ADVANCE, PARTITION): "0x60",
+            of(OLDEST, PARTITION): "0x60",
+            **known_topic(),
+            **PAUSED,
+        },
+        quiet=(10, 29),
+        fires=35,
+        labels={**ON_PARTITION, "handler": "bill"},
+        over=70,
+    ),
     Case(
         "AckfloorLaneBlocked",
         {of("blocked_messages", PARTITION): "0x5 7x40 0x30"},
@@ -93,6 +112,32 @@ CASES = [
         fires=40,
         labels={**OF_GROUP, "topic": "orders"},
         over=65,
+    ),
+    # It grows for an hour, and until the 30th minute because an operator has paused the handler.
+    Case(
+        "AckfloorLagGrowing",
+        {
+            of("lag_messages", PARTITION): "2000+100x60 0x40",
+            of("oldest_unacked_record_timestamp_seconds", PARTITION): "0x60 _x40",
+            **known_topic(),
+            **PAUSED,
+        },
+        quiet=(25, 40),
+        fires=50,
+        labels={**OF_GROUP, "topic": "orders"},
+        over=65,
+    ),
+    Case(
+        "AckfloorRetryOverdue",
+        {
+            of("retry_next_due_timestamp_seconds", RETRY): "0x60 6000x20",
+            **known_topic(topic=RETRY["topic"], kind="retry"),
+            **PAUSED,
+        },
+        quiet=(20, 35),
+        fires=45,
+        labels={**OF_GROUP, **RETRY},
+        over=63,
     ),
     Case(
         "AckfloorRetryOverdue",

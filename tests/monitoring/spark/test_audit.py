@@ -92,6 +92,21 @@ def in_order(table: Table) -> None:
     for seconds in range(3):
         wait = {"event_time": NOON, "retry_at": NOON, "attempt": 1}
         table.record("retry-5s", kafka_time=NOON + timedelta(seconds=seconds), **wait)
+    # A key in quarantine: one failed and is dead, and what is behind it was written twice in a
+    # retry topic; a note keeps the key. Then they are handled, or given up, and redriven.
+    for attempt in (0, 2):
+        table.life(1, 2, dies=True)
+        table.record("retry-5s", reason="held", retry_at=NOON, first_failed_at=None, attempt=2)
+        for dies in (False, True):
+            table.life(*range(1, attempt + 1))
+            table._origin += attempt == 0
+            behind = {"reason": "behind", "first_failed_at": None, "attempt": attempt}
+            for tier in ("retry-5s", "retry-5s"):
+                table.record(tier, retry_at=NOON + timedelta(days=3650), **behind)
+            if dies:
+                table.record("dlq", **behind)
+                table.life(0, replays=1)
+                table.record("retry-1s", **behind | {"attempt": 0}, replays=1, retry_at=NOON)
     # Retried in place: no tiers; in broadcast mode, one dead letter for each worker.
     for worker in ("a", "b"):
         table.record("dlq", "news", attempt=5, worker=worker)
@@ -132,6 +147,8 @@ def found(spark: SparkSession) -> dict[str, Counter[str]]:
         table.record(
             "retry-1s", attempt=1, not_before=NOON + timedelta(days=2) if n == 10 else NOON
         )
+    # Not settled, and past the wait of its retry topic: it waits for another record.
+    table.record("retry-1s", reason="behind", attempt=0, retry_at=NOON)
     # One copy dies and the other goes on, as after a crash without transactions.
     table.of("branched").life(1, 2)
     table.record("dlq", attempt=2)

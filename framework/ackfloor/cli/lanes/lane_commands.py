@@ -26,7 +26,7 @@ from ackfloor.cli.shared.parameters import (
 )
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption
 from ackfloor.cli.shared.runs import Runs
-from ackfloor.core.scheduling.lane_orders import EXHAUSTED, TOO_MANY, Action
+from ackfloor.core.messages.lane_order import EXHAUSTED, TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON

@@ -28,6 +28,7 @@ from ackfloor.cli.shared.run_address import ListenOption, address_of, state_if_a
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_COLUMNS,
@@ -62,7 +63,8 @@ def ls(
 
     As of the group's last commits: a worker commits about once a second. A run that answers at its
     address adds the records that wait in their source topic and block a key or partition: their
-    "delay" is "in place".
+    "delay" is "in place". "behind" are records that did not fail: they wait behind
+    one of their key or partition that did, and are handled after it.
     """
     if listen is not None:
         address_of(listen)
@@ -71,7 +73,11 @@ def ls(
     for topic in topics or retry_topics.names(group):
         count, now_ms = TierCount(), _now_ms()
         for record in counted(retry_topics.open(topic), topic):
-            count.add(record.envelope.not_before_ms or 0, now_ms)
+            envelope = record.envelope
+            if envelope.reason in DID_NOT_FAIL:
+                count.add_behind()
+            else:
+                count.add(envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
     state = {} if topics else state_if_any(listen, brokers.config)
     rows += blocked_rows(state, group)
@@ -139,6 +145,7 @@ def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
         "group": tier.group,
         "delay": format_duration(tier.delay_s or 0.0),
         "waiting": count.waiting,
+        "behind": count.behind,
         "due": count.due,
         "oldest_due": oldest,
         "next_due": next_,
@@ -173,6 +180,7 @@ def _blocked_row(
         "group": state["group"],
         "delay": "in place",
         "waiting": len(lanes),
+        "behind": sum(lane["behind"] for lane in lanes),
         "due": len(late),
         "oldest_due": moment(late[0]) if late else None,
         "next_due": moment(ahead[0]) if ahead else None,
@@ -187,7 +195,8 @@ def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, 
     for row, record in zip(rows, records, strict=True):
         del row["disposed"]
         due_ms = record.envelope.not_before_ms
-        row["due"] = None if due_ms is None else moment(due_ms)
+        waits = due_ms is None or record.envelope.reason in DID_NOT_FAIL
+        row["due"] = None if waits else moment(due_ms or 0)
     return rows
 
 

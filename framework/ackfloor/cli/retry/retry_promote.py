@@ -8,7 +8,7 @@ settled is handled again.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +32,9 @@ from ackfloor.cli.shared.run_address import (
     read_state,
     workers_of,
 )
+from ackfloor.core.messages.lane_order import Action as LaneAction
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.scheduling.lane_orders import Action as LaneAction
+from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places, counted
@@ -52,6 +53,12 @@ _Places = Annotated[
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]
 
+#: It has been dead-lettered: what waits is the note that keeps its key in quarantine.
+_DEAD_ALREADY = frozenset({Reason.HELD})
+_LEFT = {
+    Action.PROMOTE: "wait behind another one of their key, and are left: they are handled after it",
+    Action.BURY: "are in the dead-letter topic, and are left: they keep their key in quarantine",
+}
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 
 
@@ -67,14 +74,15 @@ def promote(
 ) -> None:
     """Make waiting records due now, through the run whose workers hold them.
 
-    Each stays the same delivery; only its wait ends. Records of a source topic are those that block
-    a key or partition, as `lanes ls` prints them. Exits with 5 if some of them were not waiting in
-    a worker of these runs.
+    Each stays the same delivery; only its wait ends. Those that wait behind another one of their
+    key are left where they are, to be handled after it. Records of a source topic are those that
+    block a key or partition, as `lanes ls` prints them. Exits with 5 if some of them were not
+    waiting in a worker of these runs.
     """
     meant = Places.of(places)
     how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
     if is_retry_topic(meant.topic):
-        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers), how)
+        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers, DID_NOT_FAIL), how)
     else:
         _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.config)
 
@@ -98,7 +106,7 @@ def bury(
     meant = Places.of(places)
     how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
     if is_retry_topic(meant.topic):
-        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers), how)
+        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers, _DEAD_ALREADY), how)
     else:
         _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.config)
 
@@ -149,30 +157,38 @@ class Selected:
     Attributes:
         places: partition and offset of each open record.
         gone: how many of the named records are not open.
+        left: how many of the others are not meant, because of their reason.
     """
 
     topic: str
     places: list[tuple[int, int]]
     gone: int
+    left: int = 0
 
     @classmethod
-    def of(cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers) -> Selected:
-        """Select among the open records of the topic."""
+    def of(
+        cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers, leave: Collection[Reason]
+    ) -> Selected:
+        """Select among the open records of the topic, without those of some reasons."""
         from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
         retry_topics = RetryTopics(brokers.options())
         only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
-        found, misses = [], Misses(wanted)
+        found, misses, left = [], Misses(wanted), 0
         for record in counted(retry_topics.open(places.topic), places.topic):
             if only is not None:
                 offsets = only.get(record.partition, set())
                 if record.offset not in offsets:
                     continue
                 offsets.remove(record.offset)
-            if misses.matches(record):
+            if not misses.matches(record):
+                continue
+            if record.envelope.reason in leave:
+                left += 1
+            else:
                 found.append((record.partition, record.offset))
         misses.tell()
-        return cls(places.topic, found, sum(map(len, (only or {}).values())))
+        return cls(places.topic, found, sum(map(len, (only or {}).values())), left)
 
 
 @dataclass(slots=True)
@@ -192,6 +208,8 @@ class Reached:
 
 def _carry_out(action: Action, meant: Selected, how: How) -> None:
     topic, places = meant.topic, meant.places
+    if meant.left:
+        typer.secho(f"{meant.left:,} {_LEFT[action]}", err=True)
     if places and not (how.dry_run or how.yes):
         records = f"{len(places):,} records of {topic}"
         confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")

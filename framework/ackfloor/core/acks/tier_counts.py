@@ -15,6 +15,7 @@ class TierCount:
         oldest_due_ms: when the one that is due for the longest became due.
         next_due_ms: when the next one does.
         last_due_ms: when the last one does.
+        behind: records that no time makes due: they wait for another one of their key.
     """
 
     waiting: int = 0
@@ -22,6 +23,11 @@ class TierCount:
     oldest_due_ms: int | None = None
     next_due_ms: int | None = None
     last_due_ms: int | None = None
+    behind: int = 0
+
+    def add_behind(self) -> None:
+        """Count one open record that waits for another one of its key."""
+        self.behind += 1
 
     def add(self, due_ms: int, now_ms: int) -> None:
         """Count one open record."""

@@ -121,7 +121,7 @@ class Engine:
         #: Operators' orders about records that wait in retry topics.
         self.promotions = Promotions(self._state, self._outbox)
         #: Operators' orders about lanes that wait for a record that failed.
-        self.lane_orders = LaneOrders(self._state, self._outbox)
+        self.lane_orders = LaneOrders(self._state, self._outbox, self._quarantines)
         self._pauses = Pauses(self._state)
         self._breakers = Breakers(self._state, self._redeliveries)
         self._scheduler = Scheduler(self._state, self._breakers)

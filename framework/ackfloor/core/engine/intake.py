@@ -39,7 +39,7 @@ class Intake:
     """From assignment and poll to the handlers' queues."""
 
     __slots__ = (
-        "_early",
+        "_awaiting",
         "_orphans",
         "_outbox",
         "_quarantines",
@@ -63,7 +63,7 @@ class Intake:
         self._redeliveries = redeliveries
         self._quarantines = quarantines
         #: Records that were read before their partition's retry partitions were known.
-        self._early: dict[Assignment, list[TrackedDelivery]] = {}
+        self._awaiting: dict[Assignment, list[TrackedDelivery]] = {}
         #: Partitions of deleted topics with open records -> whether their waits were ended.
         self._orphans: dict[Assignment, bool] = {}
         #: Deleted topic -> how many records were lost with it.
@@ -107,18 +107,21 @@ class Intake:
             state.assignments[start.topic, start.partition] = assignment
             self.gone(TopicPartition(start.topic, start.partition), start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
-            if assignment.handler.rules.quarantines:
-                began = self._quarantines.assigned(assignment, start.parked, now)
-                self._enter_early(began, now)
+            self._await_tiers(assignment, start, now)
         self._forget_shares()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
 
-    def _enter_early(self, began: Sequence[Assignment], now: Now) -> None:
+    def _await_tiers(self, assignment: Assignment, start: StartPosition, now: Now) -> None:
+        """Where keys are quarantined, nothing of a partition starts before its retry partitions
+        are here."""
+        if not assignment.handler.rules.quarantines:
+            return
+        began = self._quarantines.assigned(assignment, start.parked, now)
         # Source partitions last: what they have may be a copy of what is in a retry partition.
-        for assignment in sorted(began, key=lambda each: each.tier_s is None):
-            if early := self._early.pop(assignment, None):
-                self._enter(assignment, early, now)
+        for each in sorted(began, key=lambda one: one.tier_s is None):
+            if read := self._awaiting.pop(each, None):
+                self._enter(each, read, now)
 
     def _forget_shares(self) -> None:
         """Have the shares computed anew: the worker owns other partitions now."""
@@ -224,7 +227,7 @@ class Intake:
             open_count += len(assignment.tracker.open)
             self._state.faults.clear("commit", (key.topic, key.partition))
             self._close(assignment)
-            self._early.pop(assignment, None)
+            self._awaiting.pop(assignment, None)
             gone.append(assignment)
         self._quarantines.dropped(gone)
         self._outbox.forget_closed()
@@ -295,7 +298,7 @@ class Intake:
             )
         )
         if assignment.awaited:
-            self._early.setdefault(assignment, []).extend(batch)
+            self._awaiting.setdefault(assignment, []).extend(batch)
         else:
             self._enter(assignment, batch, now)
 

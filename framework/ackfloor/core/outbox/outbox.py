@@ -32,6 +32,7 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Bury, Park, Verdict
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import AfterDeadLetter
 from ackfloor.core.state.worker_state import WorkerState
 
 #: Seconds after which a write that is not confirmed is worth a fault.
@@ -89,10 +90,14 @@ class Outbox:
         self._publish(self._state.parking.hop(delivery, now), now)
 
     def bury(
-        self, delivery: TrackedDelivery, now: Now, reason: Reason = Reason.DEAD_LETTER
+        self,
+        delivery: TrackedDelivery,
+        now: Now,
+        reason: Reason = Reason.DEAD_LETTER,
+        after: AfterDeadLetter | None = None,
     ) -> None:
         """Move a record to the dead-letter topic, although nothing new has failed."""
-        self._publish(self._state.parking.bury(delivery, now, reason), now)
+        self._publish(self._state.parking.bury(delivery, now, reason, after), now)
 
     def behind(self, delivery: TrackedDelivery, now: Now) -> None:
         """Write a record to a tier, to wait behind one that failed."""

@@ -11,13 +11,15 @@ overshoot; what is left is kept in the header `retry_at`.
 Records of a handler that quarantines are written to the partition they were first read from, so
 that the owner of that partition has all of them. What waits there behind a failed record has no
 time of its own: its `retry_at` is so far away that a release that does not know of quarantine
-moves it from tier to tier and never handles it.
+moves it from tier to tier and never handles it. Such a release writes no reason that it does not
+know, so `retry_at` says which it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import TopicTemplates
@@ -34,9 +36,13 @@ from ackfloor.core.records.record import Failure, Headless, Now
 from ackfloor.core.records.retry_policy import next_hop, tier_wait_s
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
+if TYPE_CHECKING:
+    from ackfloor.core.state.assignment import AfterDeadLetter
+
 FIRST_BACKOFF_S = 0.25
 LAST_BACKOFF_S = 10.0
-#: How far away the `retry_at` is of what waits behind another record, in ms: ten years.
+#: How far away the `retry_at` is of what waits behind another record, in ms: ten years, ten times
+#: the longest wait that a handler may ask for. That of what holds its key is twice as far away.
 FAR_MS = 10 * 365 * 86_400_000
 _NOTHING = Envelope()
 _NO_FAILURE = Failure("", "")
@@ -68,7 +74,7 @@ class Parking:
     def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
         """The write for a delivery that failed."""
         write = PendingWrite(delivery, verdict, self.envelope(delivery, verdict, now), now.mono_s)
-        write.settles = _settles(delivery, verdict)
+        write.after = _after(delivery, verdict)
         return write
 
     def envelope(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> Envelope:
@@ -117,7 +123,11 @@ class Parking:
         return PendingWrite(delivery, None, delivery.envelope or Envelope(), now.mono_s)
 
     def bury(
-        self, delivery: TrackedDelivery, now: Now, reason: Reason = Reason.DEAD_LETTER
+        self,
+        delivery: TrackedDelivery,
+        now: Now,
+        reason: Reason = Reason.DEAD_LETTER,
+        after: AfterDeadLetter | None = None,
     ) -> PendingWrite:
         """The write for a record that is dead-lettered though nothing new has failed.
 
@@ -126,7 +136,7 @@ class Parking:
         envelope = self._moved(delivery, reason)
         verdict = Bury(reason, envelope.failure)
         write = PendingWrite(delivery, verdict, envelope, now.mono_s)
-        write.settles = _settles(delivery, verdict)
+        write.after = after or _after(delivery, verdict)
         return write
 
     def behind(self, delivery: TrackedDelivery, now: Now) -> PendingWrite:
@@ -142,7 +152,8 @@ class Parking:
     def _for_long(
         self, delivery: TrackedDelivery, envelope: Envelope, reason: Reason, now: Now
     ) -> PendingWrite:
-        envelope = changed(envelope, retry_at_ms=now.wall_ms + FAR_MS)
+        far_ms = FAR_MS * (2 if reason is Reason.HELD else 1)
+        envelope = changed(envelope, retry_at_ms=now.wall_ms + far_ms)
         longest_s = delivery.assignment.handler.rules.policy.tiers()[-1]
         verdict = Park(longest_s, False, reason, _NO_FAILURE)
         return PendingWrite(delivery, verdict, envelope, now.mono_s)
@@ -273,12 +284,22 @@ class Parking:
         write.envelope = changed(write.envelope, not_before_ms=due_ms)
 
 
-def _settles(delivery: TrackedDelivery, verdict: Verdict) -> bool:
-    """Whether nothing else must happen before a record is settled that is written by a verdict."""
-    if not isinstance(verdict, Bury) or verdict.reason is Reason.BEHIND:
-        return True
+def reason_of_wait(envelope: Envelope, now: Now) -> Reason | None:
+    """Why a record of a handler that quarantines waits, also where an older release moved it."""
+    if envelope.reason is not None or envelope.retry_at_ms is None:
+        return envelope.reason
+    left_ms = envelope.retry_at_ms - now.wall_ms
+    if left_ms < FAR_MS // 2:
+        return None
+    return Reason.HELD if left_ms > FAR_MS * 3 // 2 else Reason.BEHIND
+
+
+def _after(delivery: TrackedDelivery, verdict: Verdict) -> AfterDeadLetter:
+    """What becomes of the records behind one that is written by a verdict."""
+    if not isinstance(verdict, Bury) or verdict.reason is Reason.BEHIND or delivery.key is None:
+        return "continue"
     rules = delivery.assignment.handler.rules
-    return not rules.quarantines or rules.after_dead_letter == "continue" or delivery.key is None
+    return rules.after_dead_letter if rules.quarantines else "continue"
 
 
 def source_envelope(delivery: TrackedDelivery) -> Envelope:

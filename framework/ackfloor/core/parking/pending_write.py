@@ -9,11 +9,15 @@ full delay, and a record that was refused as too large is written with less.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.outcomes import Verdict
 from ackfloor.core.records.record import Headers
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+if TYPE_CHECKING:
+    from ackfloor.core.state.assignment import AfterDeadLetter
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +33,7 @@ class PendingWrite:
         partition: the target partition, None to let the producer choose.
         headers: own headers and ours, ready to write.
         wait_s: how long it waits in the tier; 0 for the dead-letter topic.
-        settles: its record is settled when it is written; otherwise `Outbox.written` decides.
+        after: of a dead letter of a quarantined key: what becomes of the records behind it.
         refusals: how often the write has failed.
         retry_at_s: monotonic seconds of the next attempt to write it.
     """
@@ -42,6 +46,11 @@ class PendingWrite:
     partition: int | None = None
     headers: Headers = ()
     wait_s: float = 0.0
-    settles: bool = True
+    after: AfterDeadLetter = "continue"
     refusals: int = 0
     retry_at_s: float = 0.0
+
+    @property
+    def settles(self) -> bool:
+        """Whether its record is settled when it is written; otherwise `Outbox.written` decides."""
+        return self.after == "continue"

@@ -40,7 +40,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.queues.quarantine import Quarantine, Tally
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Lanes:
         singly: a slot is done with a lane when its delivery has ended: no work is needed around it.
     """
 
-    __slots__ = ("_blocked", "_live", "_singly", "leaving", "pending", "quarantined")
+    __slots__ = ("_blocked", "_live", "_singly", "leaving", "pending", "quarantined", "tally")
 
     def __init__(self, *, singly: bool = True) -> None:
         self._singly = singly
@@ -102,7 +102,8 @@ class Lanes:
         self.leaving = 0
         #: Those that are quarantined. Of the first record of one there is a lane while it runs.
         self.quarantined: dict[LaneKey, Quarantine] = {}
-        #: How many records are pending in them.
+        #: How many records are in them, and how many of the source are pending.
+        self.tally = Tally()
         self.pending = 0
 
     def __len__(self) -> int:
@@ -303,6 +304,11 @@ class Lanes:
             return None
         self._take_over(lane)
         return self._freed(lane)
+
+    def quarantine(self, key: LaneKey, now_ms: int) -> Quarantine:
+        """Quarantine a lane."""
+        quarantine = self.quarantined[key] = Quarantine(key, now_ms, self.tally)
+        return quarantine
 
     def take_all(self, key: LaneKey, delivery: TrackedDelivery) -> list[TrackedDelivery]:
         """Take a failed record out of its lane, and all that has not started; returns the rest."""

@@ -26,14 +26,26 @@ from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
-    from ackfloor.core.state.assignment import Assignment
+    from ackfloor.core.state.assignment import AfterDeadLetter, Assignment
 
 #: Where a record is: read, and waiting or delivered; to be read; or being written.
 Where: TypeAlias = "TrackedDelivery | Assignment | PendingWrite"
 
 
+class Tally:
+    """How many records are in a handler's quarantines, those that are pending not counted."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Quarantine:
     """The records of one quarantined lane.
+
+    Args:
+        tally: where all of its handler are counted.
 
     Attributes:
         key: the lane's name.
@@ -41,13 +53,16 @@ class Quarantine:
         current: the head's delivery once it has its time, or runs.
         condemned: records up to this origin offset go to the dead-letter topic, with the one in
             front of them; -1 where none do.
+        after: what becomes of those behind its head, where an operator has said so.
     """
 
     __slots__ = (
         "_order",
         "_pending",
+        "_tally",
         "_twins",
         "_where",
+        "after",
         "condemned",
         "condemned_count",
         "current",
@@ -55,9 +70,10 @@ class Quarantine:
         "since_ms",
     )
 
-    def __init__(self, key: LaneKey, since_ms: int) -> None:
+    def __init__(self, key: LaneKey, since_ms: int, tally: Tally) -> None:
         self.key = key
         self.since_ms = since_ms
+        self._tally = tally
         #: Origin offsets, lowest first; resolved ones stay until they are the lowest.
         self._order: list[int] = []
         self._where: dict[int, Where] = {}
@@ -68,6 +84,7 @@ class Quarantine:
         self.condemned = -1
         #: How many of these are left.
         self.condemned_count = 0
+        self.after: AfterDeadLetter | None = None
 
     def __len__(self) -> int:
         """How many records are in it, those that are pending not counted."""
@@ -126,12 +143,14 @@ class Quarantine:
         """A record is in it, or is somewhere else now."""
         if offset not in self._where:
             heappush(self._order, offset)
+            self._tally.count += 1
             self.condemned_count += offset <= self.condemned
         self._where[offset] = where
 
     def fill(self, found: Iterable[tuple[int, Assignment]]) -> None:
         """Put in what was found in retry topics at a takeover."""
         self._where.update(found)
+        self._tally.count += len(self._where)
         self._order = list(self._where)
         heapify(self._order)
 
@@ -144,6 +163,7 @@ class Quarantine:
     def resolve(self, offset: int) -> list[TrackedDelivery]:
         """A record has left: it is settled, and no copy waits; returns its twins."""
         del self._where[offset]
+        self._tally.count -= 1
         self.condemned_count -= offset <= self.condemned
         return self.take_twins(offset)
 

@@ -80,6 +80,10 @@ class Reason(StrEnum):
     """It is dead-lettered, and holds those behind it until an operator decides."""
 
 
+#: Of a record that waits for another one of its key: nothing is told of an error of its own.
+DID_NOT_FAIL: Final = frozenset({Reason.BEHIND, Reason.HELD})
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """The headers of a parked record; None where absent, times in wall-clock ms.

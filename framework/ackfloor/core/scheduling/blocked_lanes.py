@@ -33,6 +33,8 @@ class Head(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     DEAD_LETTERING = "dead_lettering"
+    MOVING = "moving"
+    HELD = "held"
 
 
 def blocked_lanes(handler: HandlerState, state: WorkerState, now: Now) -> BlockedLanes:

@@ -17,10 +17,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 from ackfloor.core.messages.events import RecordDiscarded
+from ackfloor.core.messages.lane_order import (
+    EXHAUSTED,
+    MOST_WRITES,
+    TOO_MANY,
+    Action,
+    LaneAnswer,
+    LaneOrder,
+    Place,
+)
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.envelope import Reason, changed
@@ -28,80 +35,27 @@ from ackfloor.core.records.outcomes import Bury, Failed, Park
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
+from ackfloor.core.scheduling.quarantine_orders import QuarantineOrders
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
-
-
-class Action(StrEnum):
-    """What an operator does to the head of a blocked lane."""
-
-    RETRY = "retry"
-    DELAY = "delay"
-    PARK = "park"
-    DEAD_LETTER = "dead_letter"
-    DISCARD = "discard"
-
 
 #: Those that write a record.
 _WRITES = {Action.PARK, Action.DEAD_LETTER}
 #: A withheld head can't be tried sooner: when one may start is for its circuit breaker to say.
 _MOVES_WITHHELD = {Action.PARK, Action.DEAD_LETTER, Action.DISCARD}
 
-#: A write costs the owner thread about 50 µs: of one order so many at most are begun.
-MOST_WRITES = 10_000
-#: What heads are called that an order has left for the next one.
-TOO_MANY = "too_many"
-#: What a withheld head is called that has no attempt left, and so is not parked.
-EXHAUSTED = "exhausted"
-
-Place = tuple[str, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class LaneOrder:
-    """What is to be done, and to which lanes of a handler.
-
-    Attributes:
-        wanted: keys, or places (topic, partition, offset) of heads; all lanes where empty.
-        delay_s: of `DELAY`: in how many seconds the head is tried.
-        reason: of `DISCARD`: why, for the log.
-        dry_run: change nothing, and answer what it would be.
-    """
-
-    action: Action
-    handler: str
-    wanted: tuple[bytes | Place, ...] = ()
-    delay_s: float = 0.0
-    reason: str = ""
-    dry_run: bool = False
-
-
-@dataclass(slots=True)
-class LaneAnswer:
-    """What one worker did.
-
-    Attributes:
-        done: how many lanes it did it to, or would.
-        left: what a head was doing, of those that it left as they were -> how many; or `TOO_MANY`,
-            or `EXHAUSTED`.
-        found: which of the order's `wanted` it has, by their places there.
-        refused: why it did nothing; empty where it did.
-    """
-
-    done: int = 0
-    left: dict[str, int] = field(default_factory=dict)
-    found: set[int] = field(default_factory=set)
-    refused: str = ""
-
 
 class LaneOrders:
     """Acts on the blocked lanes of a worker; only the owner thread calls it."""
 
-    __slots__ = ("_outbox", "_state")
+    __slots__ = ("_outbox", "_quarantine_orders", "_quarantines", "_state")
 
-    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
+    def __init__(self, state: WorkerState, outbox: Outbox, quarantines: Quarantines) -> None:
         self._state = state
         self._outbox = outbox
+        self._quarantines = quarantines
+        self._quarantine_orders = QuarantineOrders(state, outbox, quarantines)
 
     def carry_out(self, order: LaneOrder, now: Now) -> LaneAnswer:
         """Do to a handler's blocked lanes what an operator wants."""
@@ -130,6 +84,8 @@ class LaneOrders:
             # `retry bury` of a record that is retried in place in a retry topic.
             left[Head.DEAD_LETTERING] += len(heads) - answer.done
         answer.left = dict(left)
+        if handler.rules.quarantines and order.action is not Action.PARK:
+            self._quarantine_orders.carry_out(order, answer, now)
         return answer
 
     def _wanted(
@@ -195,8 +151,12 @@ class LaneOrders:
         delay_s = head.assignment.handler.rules.policy.delay_s(head.attempt)
         assert delay_s is not None, "what has no attempt left is not parked"
         reason = outcome.reason if isinstance(outcome, Failed) else Reason.ERROR
+        verdict = Park(delay_s, False, reason, outcome.failure)
+        if head.assignment.handler.rules.quarantines:
+            self._quarantines.failed(head, verdict, now)
+            return
         self._state.go_on(head)
-        self._outbox.park(head, Park(delay_s, False, reason, outcome.failure), now)
+        self._outbox.park(head, verdict, now)
 
     def _dead_letter(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
         self._state.block(head, again=False)
@@ -206,11 +166,13 @@ class LaneOrders:
         else:
             self._outbox.park(head, Bury(Reason.DEAD_LETTER, outcome.failure), now)
 
-    def _discard(self, head: TrackedDelivery, order: LaneOrder, _now: Now) -> None:
+    def _discard(self, head: TrackedDelivery, order: LaneOrder, now: Now) -> None:
         state, assignment = self._state, head.assignment
         assignment.end(head)
         state.settle(head)
         state.go_on(head)
+        if assignment.handler.rules.quarantines:
+            self._quarantines.ended(head, now)
         state.events.append(
             RecordDiscarded(
                 assignment.source_topic,

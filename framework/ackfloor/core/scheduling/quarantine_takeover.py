@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.record import Now, ParkedRecord
 from ackfloor.core.records.tracked_delivery import LaneKey
 from ackfloor.core.state.assignment import Assignment
@@ -106,11 +105,9 @@ class Takeovers:
     def _quarantine(self, key: bytes, places: Sequence[tuple[int, Assignment]], now: Now) -> None:
         first = places[0][1]
         name = first.source_topic, first.partition, key
-        quarantined = first.handler.lanes.quarantined
-        quarantine = quarantined.get(name)
+        quarantine = first.handler.lanes.quarantined.get(name)
         if quarantine is None:
-            quarantine = quarantined[name] = Quarantine(name, now.wall_ms)
-            quarantine.fill(places)
+            first.handler.lanes.quarantine(name, now.wall_ms).fill(places)
         else:
             # One of its retry partitions came later than the others.
             for offset, assignment in places:
@@ -140,7 +137,7 @@ class Takeovers:
         heappush(self._waiting.setdefault(source, []), (offset, key))
         return False
 
-    def caught_up(self, source: Assignment) -> list[LaneKey]:
+    def read_by_now(self, source: Assignment) -> list[LaneKey]:
         """The keys whose head does not wait for the source any more; each is returned once."""
         waiting = self._waiting.get(source)
         if waiting is None:
@@ -152,8 +149,8 @@ class Takeovers:
             del self._waiting[source]
         return keys
 
-    def all_caught_up(self) -> Iterator[tuple[LaneKey, Assignment]]:
+    def all_read_by_now(self) -> Iterator[tuple[LaneKey, Assignment]]:
         """The same of all sources: a position moves also where nothing was read."""
         for source in list(self._waiting):
-            for key in self.caught_up(source):
+            for key in self.read_by_now(source):
                 yield key, source

@@ -12,10 +12,6 @@ that is dead-lettered ends as its handler says: the others go on (`continue`), g
 (`dead_letter`), or stay (`hold`). For the latter two it is written to a retry topic as well, with
 the reason `held`, and is the head there until the others are gone, or an operator frees the key.
 
-What was read and waits behind a head takes room in memory. Where that keeps a retry partition from
-being read, and the head of another key is further on in it, what waits is written behind that one.
-So it is before its topic's retention would take it.
-
 At most `MOST_KEYS` keys are quarantined at once. Beyond them a failed record blocks its lane.
 
 Invariants (tests/framework/core/scheduling/test_quarantined_keys.py):
@@ -28,35 +24,27 @@ Y4  a key is free when nothing of it is left in retry topics, or on its way ther
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from math import inf
+from collections.abc import Sequence
 
 from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.parking.parking import source_envelope
+from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
-from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
+from ackfloor.core.scheduling.quarantine_renewal import Renewals, is_held
 from ackfloor.core.scheduling.quarantine_takeover import Takeovers
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.withheld import Withheld
-from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.assignment import AfterDeadLetter, Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 #: How many keys of a worker are quarantined at most.
 MOST_KEYS = 100_000
-#: Seconds between two looks for retry partitions that are full of what waits, and so many more for
-#: each key.
-LOOK_S, LOOK_EACH_S = 0.1, 1e-5
-#: Seconds between two looks for what waits for long.
-AGE_LOOK_S = 60.0
-#: What has waited for so long is written anew: a seventh of the shortest retention of a retry
-#: topic (kafka/topics/topic_requirements.py).
-RENEW_MS = 86_400_000
 #: Seconds between two tries to write what a circuit breaker lets leave at a drip.
 DRIP_S = 0.5
 
@@ -65,10 +53,9 @@ class Quarantines:
     """The quarantined keys of one worker; only the owner thread calls it."""
 
     __slots__ = (
-        "_age_look_s",
         "_in_place",
-        "_look_s",
         "_outbox",
+        "_renewals",
         "_state",
         "_suspects",
         "_takeovers",
@@ -96,7 +83,7 @@ class Quarantines:
         self._undrained: dict[Quarantine, HandlerState] = {}
         #: Those of which partitions have left.
         self._touched: dict[Quarantine, HandlerState] = {}
-        self._look_s = self._age_look_s = 0.0
+        self._renewals = Renewals(state, outbox)
         self.most_keys = MOST_KEYS
         outbox.sent, outbox.written = self.sent, self.written
         suspects.go_on = self.released
@@ -149,6 +136,10 @@ class Quarantines:
         """Records of a source partition were read; returns those whose keys are not quarantined."""
         handler = assignment.handler
         quarantined, parked_before = handler.lanes.quarantined, assignment.parked_before
+        if parked_before and batch[0].record_offset > max(parked_before):
+            parked_before.clear()
+        if not (quarantined or parked_before):
+            return batch
         others: list[TrackedDelivery] = []
         touched: dict[Quarantine, None] = {}
         for delivery in batch:
@@ -159,13 +150,16 @@ class Quarantines:
             quarantine = quarantined.get(delivery.lane_key(True))
             if quarantine is None:
                 others.append(delivery)
-                continue
-            touched[quarantine] = None
-            self._pend(quarantine, handler, [delivery])
+            elif offset in quarantine:
+                # The source partition is read anew, and its retry partitions are not.
+                self._settle_copy(delivery)
+            else:
+                touched[quarantine] = None
+                self._pend(quarantine, handler, [delivery])
         for quarantine in touched:
             self._go_on(quarantine, handler, now)
             self._drain(quarantine, handler, now)
-        for key in self._takeovers.caught_up(assignment):
+        for key in self._takeovers.read_by_now(assignment):
             if (quarantine := quarantined.get(key)) is not None:
                 self._go_on(quarantine, handler, now)
         return others
@@ -189,15 +183,16 @@ class Quarantines:
     ) -> Sequence[TrackedDelivery]:
         """Records of a retry partition were read; returns those that are in no key's order."""
         others: list[TrackedDelivery] = []
-        own = assignment.source_topic, assignment.partition
         for delivery in batch:
+            envelope = delivery.envelope
+            assert envelope is not None, "of a record of a retry topic it was read"
+            if envelope.reason is not (reason := reason_of_wait(envelope, now)):
+                delivery.envelope = changed(envelope, reason=reason)
             if delivery.record_offset in assignment.superseded:
                 self._settle_copy(delivery)
-            elif delivery.key is None:
-                others.append(delivery)
-            elif delivery.origin[:2] == own:
+            elif _has_order(delivery):
                 self._add(delivery, now)
-            elif not self._send_home(delivery, now):
+            elif delivery.key is None or not self._send_home(delivery, now):
                 others.append(delivery)
         return others
 
@@ -235,7 +230,7 @@ class Quarantines:
         offset = delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(key)
         if quarantine is None:
-            quarantine = self._begin(handler, key, now)
+            quarantine = handler.lanes.quarantine(key, now.wall_ms)
         here = quarantine.at(offset) if offset in quarantine else None
         if not isinstance(here, TrackedDelivery):
             quarantine.put(offset, delivery)
@@ -248,10 +243,6 @@ class Quarantines:
         if condemned and quarantine.at(offset) is delivery:
             self._bury(delivery, now)
         self._go_on(quarantine, handler, now)
-
-    def _begin(self, handler: HandlerState, key: LaneKey, now: Now) -> Quarantine:
-        quarantine = handler.lanes.quarantined[key] = Quarantine(key, now.wall_ms)
-        return quarantine
 
     def _settle_copy(self, delivery: TrackedDelivery) -> None:
         """Settle one of several copies of a record: another is open, or the record is resolved."""
@@ -270,7 +261,7 @@ class Quarantines:
     def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """A delivery failed: write its record elsewhere, and what follows of its key behind it."""
         handler = delivery.assignment.handler
-        if delivery.key is None:
+        if not _has_order(delivery):
             self._state.free(delivery)
             self._state.hand_out(handler, handler.lanes.leave(delivery))
             self._outbox.park(delivery, verdict, now)
@@ -281,9 +272,10 @@ class Quarantines:
             if self._blocks(delivery, verdict):
                 self._in_place.failed(delivery, verdict, now)
                 return
-            quarantine = self._begin(handler, key, now)
+            quarantine = handler.lanes.quarantine(key, now.wall_ms)
         self._take_lane(quarantine, delivery)
-        quarantine.put(offset, delivery)
+        if offset not in quarantine:
+            quarantine.put(offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
 
@@ -311,21 +303,24 @@ class Quarantines:
         handler = delivery.assignment.handler
         self._state.free(delivery)
         rest = handler.lanes.take_all(quarantine.key, delivery)
-        followers: list[TrackedDelivery] = []
+        others: list[TrackedDelivery] = []
         for each in rest:
+            offset = each.origin.offset
             if each.closed:
                 continue
-            if each.origin.offset in quarantine:
+            if offset not in quarantine:
+                others.append(each)
+            elif _is_same(quarantine.at(offset), each):
                 # A redelivery that waited here, behind one that was not quarantined then.
                 handler.gives_room(each)
-                each.retrying, each.lane = 0, None
+                each.retrying, each.lane, quarantine.current = 0, None, None
             else:
-                followers.append(each)
-        self._pend(quarantine, handler, followers)
+                self._settle_copy(each)
+        self._pend(quarantine, handler, others)
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery's record was handled or discarded: the next one of its key is the head."""
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -335,7 +330,7 @@ class Quarantines:
     def sent(self, write: PendingWrite) -> None:
         """A record is to be written to a retry topic or to the dead-letter topic."""
         delivery = write.delivery
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -349,12 +344,14 @@ class Quarantines:
         """A record is in a retry topic or in the dead-letter topic."""
         delivery = write.delivery
         handler, offset = delivery.assignment.handler, delivery.origin.offset
-        if delivery.key is None:
+        if not _has_order(delivery):
             return
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
         if not write.settles and (quarantine is None or offset not in quarantine):
             # A record that was in no quarantine: its lane has waited for this.
-            quarantine = quarantine or self._begin(handler, delivery.lane_key(True), now)
+            quarantine = quarantine or handler.lanes.quarantine(
+                delivery.lane_key(True), now.wall_ms
+            )
             quarantine.put(offset, write)
             self._take_lane(quarantine, delivery)
         if quarantine is None or offset not in quarantine:
@@ -377,10 +374,10 @@ class Quarantines:
         self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now
     ) -> None:
         delivery = write.delivery
-        handler = delivery.assignment.handler
         if write.settles:
             self._resolve(quarantine, delivery, offset, now)
-        elif handler.rules.after_dead_letter == "hold" or quarantine.behind:
+        elif write.after == "hold" or quarantine.behind:
+            quarantine.after = write.after
             self._outbox.hold(write, now)
         else:
             self._outbox.settle(delivery)
@@ -453,14 +450,28 @@ class Quarantines:
     def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
         handler = marker.assignment.handler
-        after = handler.rules.after_dead_letter
+        after = quarantine.after or handler.rules.after_dead_letter
         if after == "dead_letter" and quarantine.condemned < 0:
             self._condemn(quarantine, handler, now)
         if marker.assignment.stopping or after == "hold" or quarantine.condemned_count:
             return
+        self._let_go(quarantine, marker, offset, now)
+
+    def _let_go(
+        self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now
+    ) -> None:
         quarantine.spare()
+        quarantine.after = None
         self._settle_copy(marker)
         self._resolve(quarantine, marker, offset, now)
+
+    def release(self, quarantine: Quarantine, after: AfterDeadLetter, now: Now) -> None:
+        """An operator decides what becomes of those behind a head that is held."""
+        head = quarantine.head
+        marker = None if head is None else quarantine.at(head)
+        if isinstance(marker, TrackedDelivery) and head is not None and is_held(marker):
+            quarantine.after = after
+            self._held(quarantine, marker, head, now)
 
     def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Dead-letter what waits behind a dead-lettered record, as far as it was read."""
@@ -542,64 +553,25 @@ class Quarantines:
             self._go_on(quarantine, handler, now)
         for quarantine, handler in list(self._undrained.items()):
             self._drain(quarantine, handler, now)
-        for key, source in self._takeovers.all_caught_up():
+        for key, source in self._takeovers.all_read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
                 self._go_on(waits, source.handler, now)
-        for handler in self._state.handlers.values():
-            if handler.lanes.quarantined:
-                self._look(handler, now)
+        self._renewals.tick(now)
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds of the next look at what waits; infinity where nothing waits."""
         if self._touched:
             return now.mono_s
-        next_s = now.mono_s + DRIP_S if self._undrained else inf
-        for handler in self._state.handlers.values():
-            if handler.lanes.quarantined and self._paused(handler):
-                next_s = min(next_s, self._look_s)
-        return next_s
-
-    def _paused(self, handler: HandlerState) -> set[Assignment]:
-        """A handler's retry partitions that are full."""
-        return {
-            a
-            for a in self._state.assignments.values()
-            if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
-        }
-
-    def _look(self, handler: HandlerState, now: Now) -> None:
-        quarantined = handler.lanes.quarantined
-        if now.mono_s >= self._look_s:
-            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * len(quarantined)
-            if paused := self._paused(handler):
-                wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
-                for quarantine in quarantined.values():
-                    self._renew(quarantine, paused & wanted, now)
-        if now.mono_s >= self._age_look_s:
-            self._age_look_s = now.mono_s + AGE_LOOK_S
-            for quarantine in quarantined.values():
-                self._renew_old(quarantine, now)
-
-    def _renew(self, quarantine: Quarantine, full: Collection[object], now: Now) -> None:
-        """Write what waits behind a head anew where a partition is full of such records."""
-        head = quarantine.head
-        for offset, delivery in list(quarantine.waiting()):
-            if delivery.assignment in full and (offset != head or is_held(delivery)):
-                self._outbox.hop(delivery, now)
-
-    def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
-        """Write anew what retention would take."""
-        for _, delivery in list(quarantine.waiting()):
-            waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
-            if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
-                self._outbox.hop(delivery, now)
+        next_s = self._renewals.next_s()
+        return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
 
 
-def is_held(delivery: TrackedDelivery) -> bool:
-    """Whether a record is in the dead-letter topic, and holds its key."""
-    envelope = delivery.envelope
-    return envelope is not None and envelope.reason is Reason.HELD
+def _has_order(delivery: TrackedDelivery) -> bool:
+    """Whether a record is in the order of a key here: it has one, and came from this partition."""
+    assignment = delivery.assignment
+    own = assignment.source_topic, assignment.partition
+    return delivery.key is not None and delivery.origin[:2] == own
 
 
 def _is_same(where: object, delivery: TrackedDelivery) -> bool:

@@ -162,11 +162,12 @@ class HandlerSnapshot:
         tripped: its circuit breaker is not closed; for one release, from the flood guard.
         lane_waiting: records that wait in the order of their key or partition, for the one in front
             of them or, the first, for a slot. A key with one record has none.
-        on_failure: "park" or "block".
+        on_failure: "park", "block" or "quarantine".
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
         breaker: its circuit breaker.
         blocked: its lanes whose first record failed and is not settled.
+        quarantined: its keys that are quarantined.
         paused: an operator paused it.
         paused_for_s: for how long yet, in seconds; None until further notice.
         paused_reason: why.
@@ -189,6 +190,7 @@ class HandlerSnapshot:
     lane_waiting: int = 0
     breaker: BreakerSnapshot = BreakerSnapshot()
     blocked: BlockedLanes = BlockedLanes()
+    quarantined: BlockedLanes = BlockedLanes()
     paused: bool = False
     paused_for_s: float | None = None
     paused_reason: str = ""

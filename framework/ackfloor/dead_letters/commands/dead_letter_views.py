@@ -9,6 +9,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.shared.times import moment
+from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
@@ -73,7 +74,8 @@ def dead_letter_rows(
         rows.append(
             {
                 "place": f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
-                "failed": moment(failed_at_ms(dead_letter)),
+                # None: it waited behind one that failed.
+                "failed": _failed(dead_letter),
                 "handler": envelope.handler,
                 "reason": envelope.reason,
                 "error": envelope.error_type,
@@ -87,6 +89,13 @@ def dead_letter_rows(
             }
         )
     return rows
+
+
+def _failed(dead_letter: DeadLetter) -> str | None:
+    envelope = dead_letter.envelope
+    if envelope.reason in DID_NOT_FAIL:
+        return None
+    return moment(failed_at_ms(dead_letter, envelope))
 
 
 def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
@@ -118,6 +127,9 @@ def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
     payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
     for part in ("origin_topic", "origin_partition", "origin_offset"):
         del facts[part]
+    if found.dead_letter.envelope.reason in DID_NOT_FAIL:
+        # No time makes it due: it is handled after the record in front of it.
+        del facts["not_before_ms"], facts["retry_at_ms"]
     lines = []
     for name, value in facts.items():
         if value in (None, (), [], "") or (name == "attempt" and not value):

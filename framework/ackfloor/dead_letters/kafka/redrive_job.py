@@ -51,6 +51,7 @@ from ackfloor.dead_letters.rules.redrive_rules import (
     Left,
     Order,
     Wanted,
+    in_order,
     redriven_headers,
     target_partition,
     why_left,
@@ -210,7 +211,8 @@ class RedriveJob:
     def _batches(self, dead_letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
         batch: list[DeadLetter] = []
         size = 0
-        for dead_letter in islice(dead_letters, self.order.limit):
+        chosen: Iterable[DeadLetter] = islice(dead_letters, self.order.limit)
+        for dead_letter in in_order(chosen) if self.order.sends else chosen:
             batch.append(dead_letter)
             size += dead_letter.size
             if len(batch) >= self._most or size >= BATCH_BYTES:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -41,6 +41,10 @@ MAX_REPLAYS: Final = 5
 #: Where a dead letter goes: these two words, or the name of a topic.
 TO_RETRY: Final = "retry"
 TO_SOURCE: Final = "source"
+
+#: So many dead letters, and bytes of them, are held in memory to be put in order.
+ORDERED: Final = 5_000
+ORDERED_BYTES: Final = 32 * 1024 * 1024
 
 #: Dead letters asked for, of one topic: partition -> offsets, ascending, each once.
 Wanted = Mapping[int, "array[int]"]
@@ -283,13 +287,41 @@ def redriven_headers(dead_letter: DeadLetter, now_ms: int) -> list[tuple[str, by
 def target_partition(dead_letter: DeadLetter, target: Target) -> int | None:
     """The partition of the new record; None leaves it to the producer.
 
-    In a tier, records of one key share a partition and so keep their order, and those without a
-    key are spread evenly. A source topic is entered where the record came from.
+    A source topic is entered where the record came from, and so is a retry topic by a record with a
+    key: a handler that quarantines looks for what is parked of a key in the partition of its
+    origin, and no topic says whether the handler does. There records without a key are spread
+    evenly: they have no order to keep.
     """
-    if target.to == TO_RETRY:
-        spread = dead_letter.offset if dead_letter.key is None else zlib.crc32(dead_letter.key)
-        return spread % target.partitions
+    parsed = parse_topic(target.topic)
+    into_tier = target.to == TO_RETRY or (parsed is not None and parsed.kind == "retry")
+    if into_tier and dead_letter.key is None:
+        return dead_letter.offset % target.partitions
     origin = dead_letter.envelope.origin_partition
-    if target.to == TO_SOURCE and origin is not None and origin < target.partitions:
+    if (into_tier or target.to == TO_SOURCE) and origin is not None and origin < target.partitions:
         return origin
-    return None
+    return zlib.crc32(dead_letter.key or b"") % target.partitions if into_tier else None
+
+
+def in_order(dead_letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+    """The same, by the place of their origin, as far as `ORDERED` of them in a row can be sorted.
+
+    What was redriven and given up again lies in the dead-letter topic behind later records of its
+    key. Those whose origin is not known come first, as they were.
+    """
+    some: list[DeadLetter] = []
+    size = 0
+    for dead_letter in dead_letters:
+        some.append(dead_letter)
+        size += dead_letter.size
+        if len(some) >= ORDERED or size >= ORDERED_BYTES:
+            yield from sorted(some, key=_place_of_origin)
+            some, size = [], 0
+    yield from sorted(some, key=_place_of_origin)
+
+
+def _place_of_origin(dead_letter: DeadLetter) -> tuple[str, int, int]:
+    envelope = read_envelope(dead_letter.headers)
+    partition, offset = envelope.origin_partition, envelope.origin_offset
+    if envelope.origin_topic is None or partition is None or offset is None:
+        return "", -1, -1
+    return envelope.origin_topic, partition, offset

@@ -240,12 +240,12 @@ class DeliveryLog:
 
 def _dead(event: RecordDeadLettered) -> None:
     log.error(
-        "%s attempt %d: handler %s: dead-lettered (%s, %s)",
+        "%s attempt %d: handler %s: dead-lettered (%s)",
         _place(event),
         event.attempt,
         event.handler,
-        event.reason,
-        event.error_type,
+        # What was given up behind another record has no error.
+        ", ".join(filter(None, (event.reason, event.error_type))),
         extra=_fields(event),
     )
 

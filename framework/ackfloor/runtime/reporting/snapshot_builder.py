@@ -10,7 +10,8 @@ from ackfloor.core.queues.flow_limits import WAITING_PART, FlowControl
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import blocked_lanes
-from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.scheduling.quarantine_orders import quarantined_lanes
+from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.core.state.faults import MOST
 from ackfloor.core.state.snapshot import (
     BreakerSnapshot,
@@ -133,15 +134,23 @@ def _handler(
         ),
         tripped=handler.circuit.breaker.is_open,
         breaker=_breaker(handler, state, now),
-        on_failure="block" if rules.in_place else "park",
+        on_failure=_on_failure(rules),
         delays_s=rules.policy.tiers(),
         max_redeliveries=rules.policy.max_redeliveries,
         lane_waiting=handler.lanes.records(),
         blocked=blocked_lanes(handler, state, now),
+        quarantined=quarantined_lanes(handler, state, now),
         paused=handler.paused_until_s > 0,
         paused_for_s=_left_s(handler.paused_until_s, now),
         paused_reason=handler.paused_reason,
     )
+
+
+def _on_failure(rules: HandlerRules) -> str:
+    """What the handler's author wrote, or would have."""
+    if rules.quarantines:
+        return "quarantine"
+    return "block" if rules.in_place else "park"
 
 
 def _left_s(until_s: float, now: Now) -> float | None:

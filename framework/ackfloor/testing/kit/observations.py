@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event, LateAnswers
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.records.envelope import PREFIX, Reason, read_envelope
+from ackfloor.core.records.envelope import DID_NOT_FAIL, PREFIX, Reason, read_envelope
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Rejected
 from ackfloor.core.records.record import Headers, Now, Origin, Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -72,11 +72,13 @@ class ParkedRecord(SeenRecord):
     Attributes:
         origin: where it was first delivered from.
         reason: why it is here: "timeout", "error", "retry", "dead_letter", "decode",
-            "exhausted".
+            "exhausted", "crash", "behind" or "held".
         attempt: how many deliveries it has had.
-        error_type: the last error's class; "ConsumeTimeout" for a timeout.
+        error_type: the last error's class; "ConsumeTimeout" for a timeout; empty where it did not
+            fail ("behind", "held").
         tier: the nominal delay of its retry topic ("5s"); None in the dead-letter topic.
-        due: when it is delivered again; None in the dead-letter topic.
+        due: when it is delivered again; None in the dead-letter topic, and where it waits for
+            another record of its key.
     """
 
     origin: Origin
@@ -112,7 +114,9 @@ def parked(record: Record) -> ParkedRecord:
     envelope = read_envelope(record.headers())
     topic = parse_topic(record.topic())
     is_tier = topic is not None and topic.kind == "retry"
-    due_ms = envelope.retry_at_ms or envelope.not_before_ms
+    due_ms = None
+    if envelope.reason not in DID_NOT_FAIL:
+        due_ms = envelope.retry_at_ms or envelope.not_before_ms
     return ParkedRecord(
         topic=record.topic(),
         partition=record.partition(),

@@ -8,6 +8,9 @@ attempt 0 of the life that follows, and comes from the dead letter of the life b
 parking is not transactional, a crash between a park and its ack repeats a delivery, and one
 attempt has two records: a double, and the only fault there.
 
+A record that waits behind another one of its key in quarantine is no delivery: it is in no chain,
+and is not overdue. One that is dead-lettered there ends its life, as any dead letter does.
+
 The audit does not judge what the table can't show: a life that began before the table's first
 record; the missing tier records of a handler that retries in place, which has none; whether a
 record waits too long, where the group's commits are not known.
@@ -24,6 +27,7 @@ from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.table.columns import MESSAGE
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,8 +77,8 @@ _DESCRIPTIONS = {
 def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
     """The audit's input, a row for each record: cache it, it is read several times.
 
-    Adds `again` (a hop of an explicit wait), `settled` (null where no commit is known for its
-    partition) and `whole`.
+    Adds `again` (a hop of an explicit wait), `behind` (it waits behind another record of its key),
+    `settled` (null where no commit is known for its partition) and `whole`.
 
     Args:
         failures: rows of the table.
@@ -100,8 +104,18 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
             "again",
             F.col("retry_at").isNotNull() & (F.col("kafka_time") > F.min("kafka_time").over(wait)),
         )
+        .withColumn("behind", did_not_fail())
         .select(
-            *LIFE, *PLACE, "topic_id", "attempt", "stage", "again", "settled", "due_ms", "whole"
+            *LIFE,
+            *PLACE,
+            "topic_id",
+            "attempt",
+            "stage",
+            "again",
+            "behind",
+            "settled",
+            "due_ms",
+            "whole",
         )
     )
 
@@ -122,9 +136,11 @@ def fault_rows(
     if overdue_ms is not None:
         own[Fault.OVERDUE] = _is_overdue(overdue_ms)
     named = rows.where(_origin_known())
-    found = [rows.transform(_with_faults, own), chain_faults(named)]
+    # What waits behind another record was not delivered; what died behind one did end.
+    chained = named.where("not (behind and stage = 'retry')")
+    found = [rows.transform(_with_faults, own), chain_faults(chained)]
     if notes is not None:
-        found.append(replay_faults(named, notes))
+        found.append(replay_faults(chained, notes))
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
@@ -161,7 +177,7 @@ def _steps(rows: DataFrame) -> DataFrame:
         rows.repartition(*MESSAGE)
         .groupBy(*LIFE, "attempt")
         .agg(
-            F.count_if(~F.col("again")).alias("records"),
+            F.count_if(~F.col("again") & ~F.col("behind")).alias("records"),
             F.count_if(F.col("stage") == "retry").alias("parked"),
             F.count_if(F.col("stage") == "dlq").alias("died"),
             F.min(F.struct(*PLACE)).alias("place"),
@@ -248,4 +264,5 @@ def _is_stray() -> Column:
 
 def _is_overdue(before_ms: int) -> Column:
     open_ = ~F.coalesce(F.col("settled"), F.lit(False))
-    return (F.col("stage") == "retry") & open_ & (F.col("due_ms") < before_ms)
+    waits = (F.col("stage") == "retry") & open_ & ~F.col("behind")
+    return waits & (F.col("due_ms") < before_ms)

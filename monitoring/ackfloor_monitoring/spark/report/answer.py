@@ -16,11 +16,12 @@ class Totals:
     """The whole table, or one group's part of it.
 
     Attributes:
-        records: rows; `failures`, `hops` and `replays` add up to them.
+        records: rows; `failures`, `hops`, `replays` and `behind` add up to them.
         without_origin: rows whose origin could not be read: not among the messages.
         messages: distinct messages that failed; the four outcomes add up to them.
         recovered: a bound from above, see `lives`.
         unknown: neither dead nor known to be settled.
+        behind: records that did not fail: they wait, or were given up, behind one of their key.
     """
 
     records: int
@@ -34,6 +35,7 @@ class Totals:
     dead: int
     waiting: int
     unknown: int
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)

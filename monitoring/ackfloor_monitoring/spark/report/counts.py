@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.report.deliveries import replayed
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,19 +29,21 @@ def counts(deliveries: DataFrame, bucket_ms: int) -> DataFrame:
     """Records and failures by stretch of time, handler, cause and the columns of `_BY`.
 
     Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch,
-    `cause`; `records`, of them `failures`, `hops`, `replays`, `unreadable`, `without_origin`;
+    `cause`; `records`, of them `failures`, `hops`, `replays`, `behind`, `unreadable`,
+    `without_origin`;
     `first` and `last`, the times of these.
     """
-    replayed, records = F.col("replayed"), F.col("records")
+    replayed, behind, records = F.col("replayed"), F.col("behind"), F.col("records")
     return (
         deliveries.groupBy(
             *_BY, (F.col("replays") == 0).alias("first_life"), bucket(bucket_ms).alias("start")
         )
         .agg(
             F.sum(records).alias("records"),
-            F.count_if(~replayed).alias("failures"),
+            F.count_if(~replayed & ~behind).alias("failures"),
             F.sum(records - 1).alias("hops"),
             F.sum(F.when(replayed, records).otherwise(0)).alias("replays"),
+            F.sum(F.when(behind, records).otherwise(0)).alias("behind"),
             F.sum("unreadable").alias("unreadable"),
             F.count_if(F.col("origin_offset").isNull()).alias("without_origin"),
             F.min("event_time").alias("first"),
@@ -53,7 +56,9 @@ def counts(deliveries: DataFrame, bucket_ms: int) -> DataFrame:
 def durations(deliveries: DataFrame) -> DataFrame:
     """How long failed calls took, by handler: percentiles 50, 95, 99 and 100 in milliseconds."""
     chosen = F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99, 1.0)))
-    calls = deliveries.where("not replayed").groupBy("group", "handler", "duration_ms")
+    calls = deliveries.where("not replayed and not behind").groupBy(
+        "group", "handler", "duration_ms"
+    )
     return (
         calls.agg(F.count("*").alias("calls"))
         .groupBy("group", "handler")
@@ -72,7 +77,7 @@ def samples(failures: DataFrame, at_ms: Collection[int]) -> DataFrame:
     moments = ", ".join(f"timestamp_millis({ms})" for ms in sorted(set(at_ms)))
     return (
         failures.where(f"day IN ({days}) AND event_time IN ({moments})")
-        .where(~replayed())
+        .where(~replayed() & ~did_not_fail())
         .select(
             "group", "handler", cause().alias("cause"),
             F.unix_millis("event_time").alias("at_ms"),

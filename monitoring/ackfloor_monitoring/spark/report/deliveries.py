@@ -1,14 +1,15 @@
 """Failed deliveries: what the report counts, a row each.
 
-The topics hold three kinds of records:
+The topics hold four kinds of records:
 
 * a failed delivery: the handler failed and the record was parked or dead-lettered;
 * a hop: an explicit wait longer than a tier goes on in the next one. Its headers are those of the
   record before, only the tier and the time differ;
-* a replay: a dead letter that was redriven, with its attempts at 0.
+* a replay: a dead letter that was redriven, with its attempts at 0;
+* a record that did not fail, and waits or was given up behind one of its key.
 
 The records of one explicit wait become one row, by grouping, so that no record needs its
-neighbours. A replay is a row that counts as no failure.
+neighbours. A replay is a row that counts as no failure, and so is what waits behind another one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.table.columns import IDENTITY, MESSAGE
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,22 +30,26 @@ _TIMES = ("event_time", "first_failed_at", "not_before")
 _SHARED = (
     *MESSAGE, "key", "replays", "attempt", "stage", "handler", "reason", "error_type",
     "error_fingerprint", "release", "duration_ms", "event_time", "first_failed_at", "replayed",
+    "behind",
 )  # fmt: skip
 
 
 def failure_columns(failures: DataFrame) -> DataFrame:
     """The columns of the failures table that the report reads, all but the messages.
 
-    Times are milliseconds. Adds `replayed` (it is a replay, no failure) and `waits` (it belongs to
-    an explicit wait, which may go on in further tiers). `unreadable` is 1 where a header can't be
-    read.
+    Times are milliseconds. Adds `replayed` (it is a replay, no failure), `behind` (it is behind
+    another record of its key, and no failure) and `waits` (it belongs to an explicit wait, which
+    may go on in further tiers). `unreadable` is 1 where a header can't be read.
     """
     changed = {
         **{name: F.unix_millis(name) for name in _TIMES},
         "attempt": _count("attempt"),
         "replays": _count("replays"),
         "replayed": replayed(),
-        "waits": F.col("retry_at").isNotNull() & F.col("origin_offset").isNotNull(),
+        "behind": did_not_fail(),
+        "waits": (
+            F.col("retry_at").isNotNull() & F.col("origin_offset").isNotNull() & ~did_not_fail()
+        ),
         "unreadable": (F.size("unreadable") > 0).cast("long"),
     }
     names = dict.fromkeys((*IDENTITY, "topic", "tier", *_SHARED, *changed))
@@ -54,7 +60,7 @@ def failure_columns(failures: DataFrame) -> DataFrame:
 
 def replayed() -> Column:
     """Whether a row of the table is a replay, and no failure."""
-    return (_count("replays") > 0) & (_count("attempt") == 0)
+    return (_count("replays") > 0) & (_count("attempt") == 0) & ~did_not_fail()
 
 
 def _count(name: str) -> Column:
@@ -62,7 +68,7 @@ def _count(name: str) -> Column:
 
 
 def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
-    """One row for each delivery that failed, and for each replay.
+    """One row for each delivery that failed, and for each other record.
 
     Columns: those of `failure_columns` that its records share;
     the last `not_before`; `tier`, null in an

@@ -37,7 +37,7 @@ _MOST_ATTEMPTS = 62
 
 
 def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
-    """One row per message and replay, of the messages whose origin is known.
+    """One row per message and replay, of the messages that failed and whose origin is known.
 
     Columns: `MESSAGE`, `key`, `replays`, `outcome`, `attempts` (deliveries that failed), `failures`
     and `duplicates` (of them: of an attempt that had failed before), `tier_records`,
@@ -48,7 +48,7 @@ def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
         commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     retried, attempt = F.col("stage") == "retry", F.col("attempt")
-    failed = ~F.col("replayed")
+    failed = ~F.col("replayed") & ~F.col("behind")
     # Deliveries that failed, less the different ones among them, are duplicates: the different
     # ones are bits of a number.
     numbered = attempt.between(1, _MOST_ATTEMPTS)
@@ -73,6 +73,7 @@ def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
             _outcome(retried).alias("outcome"),
             F.max("attempt").alias("attempts"),
             F.count_if(failed).alias("failures"),
+            F.count_if(F.col("replayed")).alias("_replayed"),
             F.coalesce(F.count_if(failed & numbered) - different, F.lit(0)).alias("duplicates"),
             F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
             (F.max(F.when(retried, F.col("not_before"))) - F.min("first_failed_at")).alias(
@@ -82,6 +83,9 @@ def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
                 "death_ms"
             ),
         )
+        # What only waited behind another record is no message that failed.
+        .where("failures > 0 or _replayed > 0")
+        .drop("_replayed")
     )
 
 

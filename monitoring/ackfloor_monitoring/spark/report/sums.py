@@ -20,7 +20,7 @@ _CAUSE = ("group", "handler", "cause")
 
 def totals(counts: pa.Table) -> dict[str, int]:
     """Records of each kind, and what could not be read."""
-    names = ("records", "failures", "hops", "replays", "unreadable", "without_origin")
+    names = ("records", "failures", "hops", "replays", "behind", "unreadable", "without_origin")
     return {name: pc.sum(counts[name]).as_py() or 0 for name in names}
 
 

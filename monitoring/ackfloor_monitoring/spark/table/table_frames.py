@@ -107,6 +107,12 @@ def failure_rows(
     )
 
 
+def did_not_fail() -> Column:
+    """Whether a row's record waits, or was given up, behind another one of its key."""
+    reasons = [reason.value for reason in sorted(envelope.DID_NOT_FAIL)]
+    return F.coalesce(F.col("reason").isin(reasons), F.lit(False))
+
+
 def _place(spec: HeaderColumn) -> str:
     """The column with the header's place among the reversed names; 0 where it is not there."""
     return f"_place_of_{spec.column}"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -23,7 +25,8 @@ def sightings(failures: DataFrame, rules: Rules, slices_from_s: float = 0.0) -> 
     """One row for each cause, stage and reason in each slice of time.
 
     Columns: `group`, `handler`, `stage`, `reason`, `fingerprint`, `error_type`, `stored` (rows),
-    `failed` (those of them that are failed deliveries: no replays and no further waits), `at_s`
+    `failed` (those of them that are failed deliveries: no replays, no further waits, and nothing
+    that waits behind another record), `at_s`
     (the newest) and `sample` (its coordinates).
 
     A further wait looks like the record before it, and was written later. So a failure with an
@@ -77,4 +80,4 @@ def _is_failed_delivery() -> Column:
     replay = (F.col("replays") > 0) & (F.coalesce("attempt", F.lit(0)) == 0)
     later_s = _seconds("kafka_time") - _seconds("event_time")
     hop = F.col("retry_at").isNotNull() & (later_s >= _HOP_AFTER_S)
-    return ~F.coalesce(replay, F.lit(False)) & ~F.coalesce(hop, F.lit(False))
+    return ~F.coalesce(replay, F.lit(False)) & ~F.coalesce(hop, F.lit(False)) & ~did_not_fail()

@@ -58,7 +58,9 @@ def what_if(
     about = seen.agg(
         F.count("*").alias("records"),
         F.max("kafka_time").alias("last"),
-        F.count_if(F.expr("not replayed and origin_offset is null")).alias("without_origin"),
+        F.count_if(F.expr("not replayed and not behind and origin_offset is null")).alias(
+            "without_origin"
+        ),
         F.count_if(F.expr("replayed")).alias("replays"),
     ).collect()[0]
     if not about["records"]:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.table.columns import MESSAGE
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail
 from ackfloor_monitoring.spark.whatif.whatif_model import CLEARLY_LATER
 
 if TYPE_CHECKING:
@@ -27,22 +28,32 @@ def attempts(failures: DataFrame, commits: DataFrame) -> DataFrame:
     """The model's input: times in milliseconds, and `began`, the start of the call.
 
     Adds `first_life` (its message was not replayed), `replayed` (it is a replay, no failure),
-    `own_wait` (its handler set the wait), `cause` as in the report, and `settled`.
+    `behind` (it is behind another record of its key, and no failure: it has no times of a call and
+    no cause), `own_wait` (its handler set the wait), `cause` as in the report, and `settled`.
 
     Args:
         failures: rows of the table.
         commits: rows of `settled.COMMIT`; none where the commits are not known.
     """
     number, replays = (F.coalesce(name, F.lit(0)) for name in ("attempt", "replays"))
-    failed_at, call_ms = F.unix_millis("event_time"), F.coalesce("duration_ms", F.lit(0))
+    behind = did_not_fail()
+    failed_at, call_ms, cause = (
+        F.when(~behind, each)
+        for each in (
+            F.unix_millis("event_time"),
+            F.coalesce("duration_ms", F.lit(0)),
+            F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown")),
+        )
+    )
     rows = failures.select(
         "topic_id", "partition", "offset", *MESSAGE, "handler", "stage",
         number.alias("attempt"),
         (replays == 0).alias("first_life"),
-        ((replays > 0) & (number == 0)).alias("replayed"),
-        F.col("retry_at").isNotNull().alias("own_wait"),
+        ((replays > 0) & (number == 0) & ~behind).alias("replayed"),
+        behind.alias("behind"),
+        (F.col("retry_at").isNotNull() & ~behind).alias("own_wait"),
         F.coalesce(F.col("reason") == "exhausted", F.lit(False)).alias("exhausted"),
-        F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown")).alias("cause"),
+        cause.alias("cause"),
         failed_at.alias("failed_at"),
         call_ms.alias("call_ms"),
         (failed_at - call_ms).alias("began"),
@@ -78,6 +89,7 @@ def histories(attempts: DataFrame, presumed_ms: int) -> DataFrame:
         attempts.where("first_life and origin_offset is not null")
         .groupBy(*MESSAGE)
         .agg(
+            F.count_if(~F.col("behind")).alias("_failed"),
             F.max_by("handler", "failed_at").alias("handler"),
             F.max_by("cause", "failed_at").alias("cause"),
             fate.alias("fate"),
@@ -88,6 +100,8 @@ def histories(attempts: DataFrame, presumed_ms: int) -> DataFrame:
             F.max("began").alias("failing_until"),
             F.max("not_before").alias("due"),
         )
+        .where("_failed > 0")
+        .drop("_failed")
     )
     # Where its header can't be read, it was due at the earliest when its call began.
     success = F.when(F.col("fate") == "recovered", F.greatest("due", "failing_until"))
@@ -100,7 +114,7 @@ def narrowed(histories: DataFrame, attempts: DataFrame) -> DataFrame:
     Both are null where the message did not recover.
     """
     recovered = F.col("succeeds_at").isNotNull()
-    failures = attempts.where("not replayed").select(*OWNER, "cause", "began")
+    failures = attempts.where("not replayed and not behind").select(*OWNER, "cause", "began")
     events = histories.unionByName(failures, allowMissingColumns=True)
     of_cause = Window.partitionBy(*OWNER, "cause")
     # A failure of the same moment comes first.

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from ackfloor import App
 from ackfloor.cli.main import cli
 from ackfloor.cli.shared.run_address import ControlFailed
+from ackfloor.declare.registration import OnFailure
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.framework.runtime.live import live
 from tests.monitoring.samples import NOW_MS, handler, snapshot
 
 
@@ -47,6 +50,32 @@ def test_each_policy_in_force_is_a_row(listen: str) -> None:
     assert {(row["delays"], row["max_redeliveries"]) for row in rows} == {("1s 2m5s", "unlimited")}
     assert "worker 3 is starting" in done.stderr
     assert "45s" in ended("--listen", listen).stdout
+
+
+@pytest.mark.parametrize("on_failure", ["park", "block", "quarantine"])
+def test_what_a_failure_does_is_told_as_the_handler_says_it(
+    on_failure: OnFailure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the handler's rules, through a worker's snapshot, to the row."""
+    monkeypatch.chdir(tmp_path)
+    app, worker = App("billing"), WorkerMetrics()
+
+    async def bill(value: bytes) -> None:
+        """Nothing comes."""
+
+    app.handler("orders", ordering="key", on_failure=on_failure)(bill)
+    with live(app) as billing:
+        billing.until(lambda: billing.watcher.latest is not None, "a snapshot")
+        assert billing.watcher.latest is not None
+        worker.snapshot(billing.watcher.latest)
+    run = RunMetrics("billing", 1, now_ms=lambda: NOW_MS)
+    run.update(0, worker.report())
+    listen = run.start("127.0.0.1:0")
+    try:
+        (row,) = json.loads(ended("--listen", listen, "-o", "json").stdout)
+    finally:
+        run.stop()
+    assert row["on_failure"] == on_failure
 
 
 def test_without_a_run_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from ackfloor.core.records.envelope import Envelope, write_headers
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.dead_letters.commands.dead_letter_views import dead_letter_text
+from ackfloor.dead_letters.commands.dead_letter_views import (
+    dead_letter_rows,
+    dead_letter_text,
+    fields_of,
+    group_rows,
+)
+from ackfloor.dead_letters.commands.export_files import COLUMNS, ExportFormat, written
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+from ackfloor.dead_letters.rules.cause_groups import CauseGroups
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from tests.compatibility.cases import FOLLOWER, HELD
 
 
 def test_what_can_not_be_read_of_a_letter_is_told_in_words() -> None:
@@ -21,3 +36,61 @@ def test_what_can_not_be_read_of_a_letter_is_told_in_words() -> None:
     told = dict(line.split(maxsplit=1) for line in text.splitlines() if " " in line)
     assert told["origin"] == "orders/?/41927"
     assert told["unreadable"] == "ackfloor.origin.partition, ackfloor.attempt"
+
+
+def waits(envelope: Envelope, offset: int = 0) -> StoredDeadLetter:
+    """A record that waits behind one of its key, written at a time of its own."""
+    topic = "orders--billing--retry-1s"
+    headers = write_headers(envelope, [])
+    letter = DeadLetter(topic, 3, offset, b"k", b"v", headers, 1_700_000_020_000)
+    return StoredDeadLetter(letter, disposed=False)
+
+
+@pytest.mark.parametrize(("told", "attempt"), [(FOLLOWER, None), (HELD, 7)])
+def test_what_waits_behind_another_record_did_not_fail(told: Envelope, attempt: int | None) -> None:
+    """It has a reason, and no error, no time of a failure, and no time at which it is due."""
+    found = waits(told)
+    (row,) = dead_letter_rows([found], Redaction())
+    assert (row["reason"], row["error"], row["failed"], row["attempt"]) == (
+        told.reason, None, None, attempt,
+    )  # fmt: skip
+    text = dead_letter_text(found, Redaction())
+    lines = {line[:20].strip(): line[21:] for line in text.splitlines()}
+    assert lines["reason"] == told.reason
+    assert lines["origin"] == f"orders/3/{told.origin_offset}"
+    assert not lines.keys() & {"not_before", "retry_at", "failed_at", "first_failed_at", "cause"}
+    assert "1970" not in str(lines)
+    facts = json.loads(json.dumps(fields_of(found, Redaction())))
+    assert (facts["reason"], facts["error_type"], facts["failed_at_ms"]) == (
+        told.reason,
+        None,
+        None,
+    )
+    # A program is told what is in Kafka.
+    assert facts["retry_at_ms"] == told.retry_at_ms
+
+
+def test_what_was_given_up_behind_another_record_is_a_group_of_its_own() -> None:
+    """By its reason, with the times at which it was written, and a word for its cause."""
+    groups = CauseGroups()
+    for offset in range(3):
+        groups.add(waits(FOLLOWER, offset).dead_letter)
+    (row,) = group_rows(groups.largest_first(), Redaction())
+    assert (row["handler"], row["error"], row["cause"], row["count"], row["message"]) == (
+        "bill", "behind", "behind", 3, "",
+    )  # fmt: skip
+    assert row["first"] == row["last"] == "2023-11-14T22:13:40Z"
+
+
+def test_an_export_leaves_empty_what_is_not_known(tmp_path: Path) -> None:
+    """In lines and in columns: no word and no number in place of what is not there."""
+    line, table = tmp_path / "dead.jsonl", tmp_path / "dead.csv"
+    for format_, path in ((ExportFormat.jsonl, line), (ExportFormat.csv, table)):
+        with written(format_, path, Redaction()) as writer:
+            writer.write(waits(FOLLOWER))
+    facts = json.loads(line.read_text())
+    absent = ("error_type", "error_message", "failed_at_ms", "first_failed_at_ms", "duration_ms")
+    assert [facts[name] for name in absent] == [None] * len(absent)
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert [row[name] for name in absent] == [""] * len(absent)
+    assert (row["reason"], row["attempt"], list(row)) == ("behind", "0", list(COLUMNS))

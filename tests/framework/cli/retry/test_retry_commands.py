@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.retry.retry_commands import retry_app
+from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
 from ackfloor.core.records.envelope import Reason, write_headers
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.topics.topic_ids import TopicIds
+from ackfloor.live.retry_requests import PATH
+from tests.compatibility.cases import FOLLOWER, HELD
 from tests.framework.kafka.wire import fresh, options
 from tests.redrive_stage import Stage
 
@@ -100,6 +105,72 @@ def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
     assert '{"card": "***"}' in text
     facts = json.loads(retry("show", f"{stage.tier}/0/1", "-o", "json").stdout)
     assert (facts["attempt"], facts["payload"]) == (1, '{"card": "***"}')
+
+
+@pytest.fixture
+def quarantined(stage: Stage) -> Stage:
+    """Behind the six two records of their keys, and the note of one that is dead-lettered."""
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for n, told in enumerate((FOLLOWER, FOLLOWER, HELD)):
+        parked = replace(
+            told, origin_topic=stage.source, group=stage.group, origin_offset=10 + n,
+            not_before_ms=LONG_AGO_MS,
+        )  # fmt: skip
+        headers = write_headers(parked, [])
+        producer.produce(stage.tier, b"b", b"k%d" % n, headers=headers, partition=0)
+    assert producer.flush(60) == 0
+    return stage
+
+
+def test_what_waits_behind_another_record_is_not_due(quarantined: Stage) -> None:
+    """Its wait in the retry topic is over for long; it is not late, and it did not fail."""
+    row, _ = rows("ls", "--group", quarantined.group)
+    assert (row["waiting"], row["due"], row["behind"]) == (3, 3, 3)
+    shown = rows("show", quarantined.tier, "--reason", "behind")
+    assert [(each["failed"], each["due"], each["error"]) for each in shown] == [(None,) * 3] * 2
+    held = retry("show", quarantined.tier, "--reason", "held")
+    assert "held" in held.stdout
+    assert not {"1970", "None", "2023"} & set(held.stdout.replace("-", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("command", "meant", "told"),
+    [
+        ("promote", 6, "3 wait behind another one of their key, and are left"),
+        ("bury", 8, "1 are in the dead-letter topic, and are left"),
+    ],
+)
+def test_what_waits_behind_another_record_is_not_delivered_before_it(
+    quarantined: Stage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    meant: int,
+    told: str,
+) -> None:
+    """It is not sent to a run, whether it is named or one of all; and how many is said."""
+    asked: list[list[int]] = []
+
+    def post(
+        _: Runs, path: str, body: dict[str, Any], unreached: dict[str, str]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        assert (path, unreached, body["action"]) == (PATH, {}, command)
+        asked.append(body["places"]["0"])
+        yield "run", {"count": len(asked[-1]), "workers": {"silent": []}}
+
+    monkeypatch.setattr(Runs, "post", post)
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("t" * 32)
+    run = ("--yes", "--listen", "127.0.0.1:1", "--token-file", str(token))
+    ended = retry(command, quarantined.tier, *run)
+    assert (ended.exit_code, asked) == (0, [list(range(meant))])
+    assert told in ended.stderr
+    assert f"{quarantined.tier}: {meant} of {meant} " in ended.stdout
+    named = retry(command, f"{quarantined.tier}/0/8", *run)
+    assert (named.exit_code, len(asked)) == (0, 1)
+    assert named.stderr.startswith("1 ")
+    assert f"{quarantined.tier}: 0 of 0 " in named.stdout
 
 
 @pytest.mark.usefixtures("terminal")

@@ -13,6 +13,15 @@ def test_what_is_due_now_does_not_wait() -> None:
     assert count == TierCount(3, 3, 30, 101, 120)
 
 
+def test_what_waits_behind_another_record_has_no_time() -> None:
+    """It neither waits for one nor is due, and it makes nothing look overdue."""
+    count = TierCount()
+    count.add(70, 100)
+    count.add_behind()
+    count.add_behind()
+    assert count == TierCount(0, 1, 70, None, None, behind=2)
+
+
 def test_an_empty_one_has_no_times() -> None:
     """Nothing is made up."""
     assert TierCount() == TierCount(0, 0, None, None, None)

@@ -26,6 +26,7 @@ from ackfloor.dead_letters.rules.redrive_rules import (
     Left,
     Order,
     Target,
+    in_order,
     redriven_headers,
     target_partition,
     target_topic,
@@ -213,13 +214,48 @@ def test_a_preview_counts_causes_and_shows_a_few() -> None:
 
 
 def test_partitions_of_the_target() -> None:
-    """A key's records stay together, others are spread; a source is entered where it was left."""
+    """Source and retry topics are entered where the record was; one without a key is spread."""
     tier, source = Target("t", 4, TO_RETRY), Target("s", 4, TO_SOURCE)
-    assert len({target_partition(dead(offset=n), tier) for n in range(9)}) == 1
-    assert {target_partition(dead(key=None, offset=n), tier) for n in range(9)} == {0, 1, 2, 3}
+    named = Target("orders--billing--retry-10m", 4, "orders--billing--retry-10m")
+    for each in (tier, named):
+        keys = {target_partition(dead(key=b"%d" % n, offset=n), each) for n in range(9)}
+        assert keys == {3}
+        spread = {target_partition(dead(key=None, offset=n), each) for n in range(9)}
+        assert spread == {0, 1, 2, 3}
+        # With fewer partitions, or from another tool, a key's records stay together all the same.
+        few = replace(each, partitions=3)
+        assert len({target_partition(dead(offset=n), few) for n in range(9)}) == 1
+        assert target_partition(dead(None), few) in range(3)
     assert target_partition(dead(), source) == 3
     assert target_partition(dead(), replace(source, partitions=3)) is None
     assert target_partition(dead(), Target("x", 4, "x")) is None
+
+
+def test_what_was_given_up_again_is_sent_before_what_came_after_it() -> None:
+    """By topic, partition and offset of the origin; what has none stays as it was, in front."""
+    order = [(3, 7), (3, 9), (3, 5), (1, 8), (3, 5)]
+    letters = [
+        dead(replace(DIED, origin_partition=partition, origin_offset=offset), offset=n)
+        for n, (partition, offset) in enumerate(order)
+    ]
+    foreign = [dead(None, offset=10), dead(None, offset=11)]
+    mixed = [*letters[:2], foreign[0], *letters[2:], foreign[1]]
+    assert [each.offset for each in in_order(mixed)] == [10, 11, 3, 2, 4, 0, 1]
+
+
+def test_no_more_is_held_in_memory_than_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a row of any length, by count and by bytes; none is left out."""
+    letters = [dead(replace(DIED, origin_offset=-n % 7), offset=n) for n in range(7)]
+    for bound in ({"ORDERED": 3}, {"ORDERED_BYTES": 3 * letters[0].size}):
+        with monkeypatch.context() as patched:
+            for name, value in bound.items():
+                patched.setattr(f"ackfloor.dead_letters.rules.redrive_rules.{name}", value)
+            read: list[int] = []
+            feed = (each for each in letters if read.append(each.offset) is None)
+            found = in_order(feed)
+            first = [next(found).offset for _ in range(3)]
+            assert (read, sorted(first)) == ([0, 1, 2], [0, 1, 2])
+            assert sorted(each.offset for each in found) == [3, 4, 5, 6]
 
 
 def test_the_size_counts_everything() -> None:

@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.messages.commands import Cancel, Pause, Resume, TakeBack
+from ackfloor.core.messages.lane_order import Action, LaneOrder
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.queues.lanes import Work
@@ -25,7 +26,6 @@ from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Re
 from ackfloor.core.records.record import CommitPosition, Failure, TopicPartition
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.lane_orders import Action, LaneOrder
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.rule_changes import Reloaded
 from tests.examples import examples

@@ -11,6 +11,7 @@ import pytest
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import RecordDeadLettered, RecordDiscarded
+from ackfloor.core.messages.lane_order import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import TransactionOutcome
 from ackfloor.core.records.envelope import Envelope, Reason
@@ -21,7 +22,6 @@ from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, blocked_lanes, last_outcome
-from ackfloor.core.scheduling.lane_orders import TOO_MANY, Action, LaneAnswer, LaneOrder, Place
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from tests.framework.core.worlds import DLQ, START_MS, TIER, HeldWorld, MemoryRecord

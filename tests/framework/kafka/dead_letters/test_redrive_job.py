@@ -9,8 +9,9 @@ from array import array
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 
-from ackfloor.core.records.envelope import read_envelope
+from ackfloor.core.records.envelope import read_envelope, write_headers
 from ackfloor.core.records.record import Headers
 from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
@@ -54,6 +55,25 @@ def test_it_goes_back_byte_for_byte_with_a_whole_budget(stage: Stage) -> None:
         "disposition": "replayed", "by": "me", "job": "job", "target": stage.tier,
     }.items()  # fmt: skip
     assert len(stage.read(stage.dlq)) == 3
+
+
+@pytest.mark.parametrize("to", ["retry", "source"])
+def test_it_goes_back_to_its_partition_in_the_order_of_the_source(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """Over several transactions, and where one was redriven before and given up again, too."""
+    monkeypatch.setattr("ackfloor.dead_letters.kafka.redrive_job.BATCH", 2)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for offset in (4, 6, 7, 9, 2, 5, 8):
+        died = replace(stage.died, origin_partition=1, origin_offset=offset)
+        key, headers = b"k%d" % (offset % 3), write_headers(died, [])
+        # In a partition of its own: the dead-letter topic may have been given others since.
+        producer.produce(stage.dlq, b"%d" % offset, key, partition=0, headers=headers)
+    assert producer.flush(60) == 0
+    assert stage.job(to).run(select([(0, n) for n in range(7)])).sent == 7
+    sent = stage.read(stage.tier if to == "retry" else stage.source)
+    ordered = [(1, b"%d" % offset) for offset in (2, 4, 5, 6, 7, 8, 9)]
+    assert [(message.partition(), message.value()) for message in sent] == ordered
 
 
 def test_asked_twice_it_is_sent_once(stage: Stage) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
-from ackfloor.core.messages.events import DeliveryTimedOut, RecordDiscarded
+from ackfloor.core.messages.events import DeliveryTimedOut, RecordDeadLettered, RecordDiscarded
+from ackfloor.core.records.envelope import Reason
 from ackfloor.runtime.logging.delivery_log import MOST_OFFSETS, DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
@@ -21,6 +22,16 @@ LATER = RetryPolicy.fixed("1h", 1)
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the worker has logged."""
     return [r.getMessage() for r in caplog.records if r.name == "ackfloor.worker"]
+
+
+def test_what_was_given_up_behind_another_record_has_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its reason is all that there is to say."""
+    dead = RecordDeadLettered("orders", 3, 41, "bill", 0, Reason.BEHIND, "", "orders")
+    DeliveryLog().happened([dead], 0.0)
+    (line,) = lines(caplog)
+    assert line == "orders/3/41 attempt 0: handler bill: dead-lettered (behind)"
 
 
 def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(

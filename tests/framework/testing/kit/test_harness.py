@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,10 +28,14 @@ from ackfloor import (
     RetryPolicy,
     current_delivery,
 )
+from ackfloor.core.records.envelope import Envelope, Reason, write_headers
 from ackfloor.observe import Event, Snapshot
 from ackfloor.testing import Harness, Trouble, Unsettled
 from ackfloor.testing.kit import driver
+from ackfloor.testing.kit.observations import parked
+from tests.compatibility.cases import FOLLOWER, HELD
 from tests.framework.runtime.live import within
+from tests.framework.stored import Stored
 
 
 class Order(BaseModel):
@@ -920,3 +924,16 @@ def test_the_example_handlers_run_on_it() -> None:
         with Harness(app) as h:
             h.send(topic, "hello")
             assert len(h.handled()) == 1
+
+
+@pytest.mark.parametrize("told", [FOLLOWER, HELD])
+def test_what_waits_behind_another_record_has_no_error_and_no_due_time(told: Envelope) -> None:
+    """Its `retry_at` is for releases that do not know its reason."""
+    record = parked(Stored(b"v", "orders--billing--retry-1s", write_headers(told, [])))
+    assert (record.reason, record.due, record.tier) == (told.reason, None, "1s")
+    assert (record.error_type, record.error_message, record.error_stack) == ("", "", "")
+    assert record.origin == ("orders", 3, told.origin_offset)
+    failed = replace(told, reason=Reason.RETRY)
+    record = parked(Stored(b"v", "orders--billing--retry-1s", write_headers(failed, [])))
+    assert record.due is not None
+    assert record.due.timestamp() * 1000 == pytest.approx(told.retry_at_ms)

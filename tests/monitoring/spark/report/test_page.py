@@ -12,9 +12,9 @@ from html.parser import HTMLParser
 import pytest
 
 from ackfloor import MissingExtra
-from ackfloor_monitoring.spark.report.page import charts, page
+from ackfloor_monitoring.spark.report.page import charts, page, sections
 from ackfloor_monitoring.spark.report.page.page import html_page
-from tests.monitoring.spark.report.samples import EVIL, REPORT, UNKNOWN
+from tests.monitoring.spark.report.samples import EVIL, REPORT, TOTALS, UNKNOWN
 
 
 class Page(HTMLParser):
@@ -91,6 +91,13 @@ def test_numbers_are_on_the_page(made: Page) -> None:
         "3 more causes",
     ):
         assert told in made.text.replace("\u00a0", " ")
+
+
+def test_what_waits_behind_another_record_is_told_where_there_is_any() -> None:
+    """As its own kind of record, with the reasons that its header has."""
+    told = sections.notes(replace(REPORT, totals=replace(TOTALS, behind=1_234)), {})
+    assert "6 replays. 1,234 did not fail: they wait, or were given up, behind" in told
+    assert "did not fail" not in sections.notes(REPORT, {})
 
 
 def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

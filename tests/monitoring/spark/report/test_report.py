@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import UnknownRelease
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet
+from tests.monitoring.spark.failure_rows import dead, frame
 from tests.monitoring.spark.report.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -201,6 +202,35 @@ def test_without_commits_nothing_is_said_to_have_recovered(told: Told) -> None:
             told.failures.where("group = 'mail'"), None, table="month",
             since=Since(release="9.9"), made_at=NOW,
         )  # fmt: skip
+
+
+def test_what_waits_behind_another_record_did_not_fail(spark: SparkSession, told: Told) -> None:
+    """It is counted among the records, under its reason, and changes nothing else that is told."""
+    at, later = SINCE, SINCE + timedelta(days=3650)
+    base = {
+        "event_time": at, "kafka_time": at, "day": at.date(), "group": "mail",
+        "handler": "send_receipt", "origin_topic": "receipts", "origin_partition": 0,
+        "replays": None, "attempt": 0, "error_type": None, "key": b"k",
+    }  # fmt: skip
+    waits = base | {
+        "topic": "receipts--mail--retry-1s", "stage": "retry", "tier": "1s", "not_before": at,
+        "retry_at": later,
+    }  # fmt: skip
+    rows = [
+        dead(1, **waits, reason="behind", origin_offset=1),
+        dead(2, **waits | {"kafka_time": at + timedelta(seconds=5)}, reason="behind",
+             origin_offset=1),
+        dead(3, **waits, reason="held", origin_offset=2),
+        dead(4, **waits | {"replays": 1}, reason="behind", origin_offset=3),
+        dead(5, **base | {"topic": "receipts--mail--dlq"}, reason="behind", origin_offset=4),
+    ]  # fmt: skip
+    more = told.failures.unionByName(frame(spark, rows))
+    report = build_report(
+        more, lambda _: told.commits, table="month", since=Since(SINCE), made_at=NOW
+    )
+    before = told.report
+    totals = replace(before.totals, records=before.totals.records + len(rows), behind=len(rows))
+    assert report == replace(before, totals=totals)
 
 
 def test_json_is_the_whole_report(told: Told) -> None:

@@ -21,8 +21,8 @@ SCHEMA = pa.schema(
         *(
             (name, pa.int64())
             for name in (
-                "attempt", "start", "records", "failures", "hops", "replays", "unreadable",
-                "without_origin", "first", "last",
+                "attempt", "start", "records", "failures", "hops", "replays", "behind",
+                "unreadable", "without_origin", "first", "last",
             )
         ),
     ]
@@ -35,8 +35,8 @@ def counted(*rows: dict[str, Any]) -> pa.Table:
         "group": "billing", "origin_topic": "orders", "handler": "bill", "reason": "error",
         "error_type": "KeyError", "error_fingerprint": "cafe", "release": "1.0", "stage": "retry",
         "tier": "1s", "cause": "cafe", "first_life": True, "attempt": 1, "start": 0, "records": 1,
-        "failures": 1, "hops": 0, "replays": 0, "unreadable": 0, "without_origin": 0, "first": 5,
-        "last": 5,
+        "failures": 1, "hops": 0, "replays": 0, "behind": 0, "unreadable": 0, "without_origin": 0,
+        "first": 5, "last": 5,
     }  # fmt: skip
     return pa.Table.from_pylist([{**usual, **row} for row in rows], SCHEMA)
 
@@ -48,7 +48,8 @@ def test_totals_add_up() -> None:
     """Records are failures, hops and replays; of nothing there is nothing."""
     told = sums.totals(counted({"records": 4, "failures": 3, "hops": 1}, REPLAY))
     assert told == {
-        "records": 5, "failures": 3, "hops": 1, "replays": 1, "unreadable": 0, "without_origin": 0
+        "records": 5, "failures": 3, "hops": 1, "replays": 1, "behind": 0, "unreadable": 0,
+        "without_origin": 0,
     }  # fmt: skip
     assert set(sums.totals(counted()).values()) == {0}
 

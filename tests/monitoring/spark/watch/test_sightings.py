@@ -71,6 +71,25 @@ def test_replays_and_further_waits_are_stored_and_no_failures(spark: SparkSessio
     assert (dlq["stored"], dlq["failed"]) == (2, 1)
 
 
+def test_what_waits_behind_another_record_is_stored_and_no_failure(spark: SparkSession) -> None:
+    """Under a reason of its own, in a retry topic and in the dead-letter topic."""
+    behind = {"error_fingerprint": None, "error_type": None, "attempt": 0}
+    rows = counted(
+        spark,
+        failed(1, 40, **behind, reason="behind", stage="retry", retry_at=NOON),
+        failed(2, 40, **behind, reason="behind"),
+        failed(3, 40, **behind, reason="held", stage="retry", retry_at=NOON),
+        failed(4, 40),
+    )
+    told = sorted((row["reason"], row["stage"], row["stored"], row["failed"]) for row in rows)
+    assert told == [
+        ("behind", "dlq", 1, 0),
+        ("behind", "retry", 1, 0),
+        ("exhausted", "dlq", 1, 1),
+        ("held", "retry", 1, 0),
+    ]
+
+
 def test_a_clock_that_is_ahead_is_put_right(spark: SparkSession) -> None:
     """Nothing was stored before it failed."""
     (row,) = counted(spark, failed(1, event_time=NOON + timedelta(days=900)))

@@ -99,6 +99,38 @@ def test_what_died_is_only_bounded(spark: SparkSession) -> None:
     assert (none.to_recovery_then_s, none.to_death_then_s) == (None, 0)
 
 
+def behind(
+    origin: int, offset: int, at_s: float, due_s: float | None, **more: Any
+) -> dict[str, Any]:
+    """A record that waits, or is dead-lettered, behind another one of its key."""
+    waits = {
+        "reason": "behind", "error_type": None, "duration_ms": None, "failed_at": None,
+        "offset": offset, "retry_at": None if due_s is None else NOON + timedelta(days=3650),
+    }  # fmt: skip
+    return {**failure(origin, 0, at_s, due_s), **waits, **more}
+
+
+def test_what_waits_behind_another_record_did_not_fail(spark: SparkSession) -> None:
+    """No policy decides over it, and its cause narrows no other message's; what failed counts."""
+    rows = message(1, 0, 1, 6, 31)
+    alone = what_if(frame(spark, rows), COMMITS, EVERY_10S, table="t")
+    others = [
+        behind(2, 500, 7, 17),
+        behind(2, 501, 17, 27),
+        behind(3, 502, 7, None),
+        behind(4, 503, 7, 17, reason="held"),
+        behind(5, 504, 7, 17, replays=1),
+        behind(6, 505, 7, 17, origin_offset=None),
+    ]
+    told = what_if(frame(spark, [*rows, *others]), COMMITS, EVERY_10S, table="t")
+    assert told == alone
+    # One that failed before and is behind now waits: it has not recovered.
+    again = [*message(7, 0, 5), behind(7, 2_000, 8, 18, attempt=1)]
+    table = frame(spark, [*rows, *again])
+    told = what_if(table, COMMITS, EVERY_10S, table="t")
+    assert (told.total, told.left_out) == (alone.total, LeftOut(1, 0, 0, 0))
+
+
 def test_calls_take_their_time_and_jitter_its_mean(spark: SparkSession) -> None:
     """Calls of 4 s: begun at 0, failed at 4; the redeliveries begin at 15 and 30 s, works at 30."""
     rows = message(1, 4, 20, 30, duration_ms=4_000)

@@ -167,6 +167,11 @@ def notes(report: Report, figures: Figures) -> str:  # noqa: ARG001
         f"deliveries, {count(totals.hops)} further waits of explicit delays, "
         f"{count(totals.replays)} replays."
     )
+    if totals.behind:
+        counted += (
+            f" {count(totals.behind)} did not fail: they wait, or were given up, behind a record "
+            'of their key (reason "behind" or "held").'
+        )
     notes = [
         counted,
         RECOVERED_NOTE if report.commits_known else UNKNOWN_NOTE,

@@ -1,0 +1,185 @@
+"""QuarantineOrders: what an operator sees of quarantined keys, and does about their heads.
+
+Theory. As with blocked lanes (`lane_orders`), an operator moves a head that waits: it is tried now,
+or at another time; or it ends, and those behind it go on or go with it. A head that is held is in
+the dead-letter topic already: any of these frees its key. What is being written, is not read yet,
+is queued or runs stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from ackfloor.core.messages.events import RecordDiscarded
+from ackfloor.core.messages.lane_order import (
+    MOST_WRITES,
+    TOO_MANY,
+    Action,
+    LaneAnswer,
+    LaneOrder,
+)
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.records.envelope import changed
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
+from ackfloor.core.scheduling.quarantine_renewal import is_held
+from ackfloor.core.scheduling.quarantined_keys import Quarantines
+from ackfloor.core.state.assignment import HandlerState
+from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
+from ackfloor.core.state.worker_state import WorkerState
+
+
+class QuarantineOrders:
+    """Acts on the quarantined keys of a worker; only the owner thread calls it."""
+
+    __slots__ = ("_outbox", "_quarantines", "_state")
+
+    def __init__(self, state: WorkerState, outbox: Outbox, quarantines: Quarantines) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._quarantines = quarantines
+
+    def carry_out(self, order: LaneOrder, answer: LaneAnswer, now: Now) -> None:
+        """Do to a handler's quarantined keys what an operator wants; adds to the answer."""
+        handler = self._state.handlers[order.handler]
+        left = Counter(answer.left)
+        for quarantine in list(self._wanted(handler, order, answer.found)):
+            head, doing = head_of(quarantine)
+            if head is None or doing not in {Head.WAITING, Head.HELD}:
+                left[doing] += 1
+            elif order.action is Action.DEAD_LETTER and answer.done >= MOST_WRITES:
+                left[TOO_MANY] += 1
+            else:
+                answer.done += 1
+                if not order.dry_run:
+                    self._move(quarantine, head, doing, order, now)
+        answer.left = dict(left)
+        self._state.unbalanced = self._state.flow.any_paused
+        self._state.flow.look_again()
+
+    def _wanted(
+        self, handler: HandlerState, order: LaneOrder, found: set[int]
+    ) -> Iterator[Quarantine]:
+        places = {each: n for n, each in enumerate(order.wanted)}
+        for quarantine in handler.lanes.quarantined.values():
+            if handler.lanes.is_blocked(quarantine.key):
+                # Its head is withheld, which blocks its lane.
+                continue
+            topic, partition, key = quarantine.key
+            names: set[object] = {key, (topic, partition, quarantine.head)}
+            head, _ = head_of(quarantine)
+            if head is not None:
+                names.add((head.topic, head.partition, head.record_offset))
+            here = {places[name] for name in names if name in places}
+            if here or not order.wanted:
+                found |= here
+                yield quarantine
+
+    def _move(
+        self,
+        quarantine: Quarantine,
+        head: TrackedDelivery,
+        doing: Head,
+        order: LaneOrder,
+        now: Now,
+    ) -> None:
+        rules = head.assignment.handler.rules
+        if doing is Head.HELD:
+            goes = order.action is Action.DEAD_LETTER and order.with_behind is not False
+            self._quarantines.release(quarantine, "dead_letter" if goes else "continue", now)
+            return
+        [(due_s, _)] = head.assignment.waiting.take({head.record_offset})
+        if order.action is Action.RETRY:
+            self._wait(head, min(due_s, now.mono_s), now)
+        elif order.action is Action.DELAY:
+            self._wait(head, now.mono_s + order.delay_s, now)
+        elif order.action is Action.DISCARD:
+            self._discard(head, order, now)
+        else:
+            after = rules.after_dead_letter
+            if order.with_behind is not None:
+                after = "dead_letter" if order.with_behind else "continue"
+            self._outbox.bury(head, now, after=after)
+
+    def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
+        if head.envelope is not None:
+            due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
+            head.envelope = changed(head.envelope, not_before_ms=due_ms, retry_at_ms=None)
+        self._state.wait(head, due_s)
+
+    def _discard(self, head: TrackedDelivery, order: LaneOrder, now: Now) -> None:
+        assignment = head.assignment
+        assignment.end(head)
+        self._state.settle(head)
+        self._quarantines.ended(head, now)
+        self._state.events.append(
+            RecordDiscarded(
+                assignment.source_topic,
+                assignment.partition,
+                head.record_offset,
+                assignment.handler.rules.name,
+                order.reason,
+                assignment.topic,
+                by_operator=True,
+            )
+        )
+
+
+def head_of(quarantine: Quarantine) -> tuple[TrackedDelivery | None, Head]:
+    """The head of a quarantined key, if it is here, and what it is doing."""
+    offset = quarantine.head
+    where = None if offset is None else quarantine.at(offset)
+    if not isinstance(where, TrackedDelivery):
+        return None, Head.MOVING
+    newest = where.assignment.tracker.open.get(where.record_offset)
+    if newest is None:
+        return None, Head.MOVING
+    if is_held(newest):
+        return newest, Head.HELD
+    if newest.record_offset in newest.assignment.withheld:
+        return newest, Head.WITHHELD
+    if newest.retrying:
+        return newest, Head.RUNNING if newest.started_s and not newest.closed else Head.QUEUED
+    return newest, Head.WAITING if newest is quarantine.current else Head.MOVING
+
+
+def quarantined_lanes(handler: HandlerState, state: WorkerState, now: Now) -> BlockedLanes:
+    """A handler's quarantined keys, described those that have been quarantined for longest.
+
+    There may be a hundred thousand: only those that are described are looked at.
+    """
+    lanes = handler.lanes
+    if not lanes.quarantined:
+        return BlockedLanes()
+    count = len(lanes.quarantined)
+    shown = [_describe(q, state, now) for q in islice(lanes.quarantined.values(), MOST_SHOWN)]
+    behind = lanes.tally.count + lanes.pending - count
+    return BlockedLanes(count, behind, shown[0].since_ms, tuple(shown))
+
+
+def _describe(quarantine: Quarantine, state: WorkerState, now: Now) -> BlockedLane:
+    topic, partition, key = quarantine.key
+    head, doing = head_of(quarantine)
+    attempt, error, next_try_ms = 0, "", None
+    if head is not None and head.envelope is not None:
+        attempt = head.envelope.attempt
+        if head.envelope.error_type is not None:
+            error = state.shown(last_outcome(head).failure)
+        if doing is Head.WAITING:
+            next_try_ms = max(now.wall_ms, head.envelope.not_before_ms or 0)
+    return BlockedLane(
+        topic=topic,
+        partition=partition,
+        offset=-1 if quarantine.head is None else quarantine.head,
+        key=state.shown_key(key if isinstance(key, bytes) else None),
+        head=doing,
+        attempt=attempt,
+        error=error,
+        since_ms=quarantine.since_ms,
+        next_try_ms=next_try_ms,
+        behind=quarantine.behind,
+    )

@@ -1,0 +1,95 @@
+"""Renewals: what waits behind the head of a quarantined key is written anew before it does harm.
+
+Theory. What was read of a retry partition and waits behind a head takes room in memory. Where that
+keeps the partition from being read, and the head of a key is further on in it, what waits is
+written behind that one. So it is before its topic's retention would take it. A renewal is a hop:
+the record stays what it was, and spends no attempt.
+
+Invariant. A record is renewed only while it is not the next one of its key, or is there to hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from math import inf
+
+from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import Now
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import Assignment, HandlerState
+from ackfloor.core.state.worker_state import WorkerState
+
+#: Seconds between two looks for retry partitions that are full of what waits, and so many more for
+#: each key.
+LOOK_S, LOOK_EACH_S = 0.1, 1e-5
+#: Seconds between two looks for what has waited for long.
+AGE_LOOK_S = 60.0
+#: What has waited for so long is written anew: a seventh of the shortest retention of a retry
+#: topic (kafka/topics/topic_requirements.py).
+RENEW_MS = 86_400_000
+
+
+class Renewals:
+    """Writes anew what waits in retry partitions; only the owner thread calls it."""
+
+    __slots__ = ("_age_look_s", "_look_s", "_outbox", "_state")
+
+    def __init__(self, state: WorkerState, outbox: Outbox) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._look_s = self._age_look_s = 0.0
+
+    def tick(self, now: Now) -> None:
+        """Look for what is to be written anew, if it is time to."""
+        handlers = [h for h in self._state.handlers.values() if h.lanes.quarantined]
+        keys = sum(len(handler.lanes.quarantined) for handler in handlers)
+        if now.mono_s >= self._look_s:
+            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * keys
+            for handler in handlers:
+                self._make_room(handler, now)
+        if now.mono_s >= self._age_look_s:
+            self._age_look_s = now.mono_s + AGE_LOOK_S
+            for handler in handlers:
+                for quarantine in handler.lanes.quarantined.values():
+                    self._renew_old(quarantine, now)
+
+    def next_s(self) -> float:
+        """Monotonic seconds of the next look for full partitions; infinity where there are none."""
+        handlers = self._state.handlers.values()
+        full = any(handler.lanes.quarantined and self._full(handler) for handler in handlers)
+        return self._look_s if full else inf
+
+    def _full(self, handler: HandlerState) -> set[Assignment]:
+        """A handler's retry partitions that are not read at the moment."""
+        return {
+            a
+            for a in self._state.assignments.values()
+            if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
+        }
+
+    def _make_room(self, handler: HandlerState, now: Now) -> None:
+        if full := self._full(handler):
+            quarantined = handler.lanes.quarantined
+            wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
+            for quarantine in quarantined.values():
+                self._renew(quarantine, full & wanted, now)
+
+    def _renew(self, quarantine: Quarantine, full: Collection[object], now: Now) -> None:
+        head = quarantine.head
+        for offset, delivery in list(quarantine.waiting()):
+            if delivery.assignment in full and (offset != head or is_held(delivery)):
+                self._outbox.hop(delivery, now)
+
+    def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
+        for _, delivery in list(quarantine.waiting()):
+            waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
+            if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
+                self._outbox.hop(delivery, now)
+
+
+def is_held(delivery: TrackedDelivery) -> bool:
+    """Whether a record is in the dead-letter topic, and holds its key."""
+    envelope = delivery.envelope
+    return envelope is not None and envelope.reason is Reason.HELD
