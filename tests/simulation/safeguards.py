@@ -204,6 +204,33 @@ def _other_value(original: Original) -> Original:
     return park
 
 
+def _all_may_start(_: Original) -> Original:
+    return lambda self, assignment, batch, now: batch
+
+
+def _released(_: Original) -> Original:
+    return lambda self, handler, batch: batch
+
+
+def _elsewhere(original: Original) -> Original:
+    def address_tier(self: Any, write: Any, delay_s: float, now: Now) -> None:
+        original(self, write, delay_s, now)
+        if write.delivery.assignment.handler.rules.quarantines:
+            write.partition = self.pick(self.partitions[write.topic])
+
+    return address_tier
+
+
+def _settled_with_its_twin(original: Original) -> Original:
+    def add(self: Any, delivery: Any, now: Now) -> None:
+        original(self, delivery, now)
+        quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
+        if quarantine is not None and quarantine.current is not delivery:
+            self._state.settle(delivery)
+
+    return add
+
+
 def _without_end(original: Original) -> Original:
     def delay_s(self: Any, attempt: int) -> float:
         found: float | None = original(self, attempt)
@@ -343,6 +370,84 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         2,
         "core.scheduling.lane_orders:LaneOrders._dead_letter",
         _settled_by_word,
+    ),
+    Safeguard(
+        "a takeover knows what is parked",
+        8,
+        "core.scheduling.quarantine_takeover:Takeovers._begin",
+        _nothing,
+    ),
+    Safeguard(
+        "a head waits for the source of its key",
+        8,
+        "core.scheduling.quarantine_takeover:Takeovers.has_read",
+        _always(value=True),
+    ),
+    Safeguard(
+        "a head that waited for its source goes on",
+        10,
+        "core.scheduling.quarantine_takeover:Takeovers.caught_up",
+        _always(value=()),
+    ),
+    Safeguard(
+        "what follows of a quarantined key waits",
+        8,
+        "core.scheduling.quarantined_keys:Quarantines.arrived",
+        _all_may_start,
+    ),
+    Safeguard(
+        "what waited behind a suspect waits behind its key",
+        8,
+        "core.scheduling.quarantined_keys:Quarantines.released",
+        _released,
+    ),
+    Safeguard(
+        "only the head of a quarantined key has its turn",
+        8,
+        "core.scheduling.quarantined_keys:Quarantines._may_begin",
+        _always(value=True),
+    ),
+    Safeguard(
+        "a lane's records go behind its failed one",
+        8,
+        "core.scheduling.quarantined_keys:Quarantines._take_lane",
+        _nothing,
+    ),
+    Safeguard(
+        "what waits behind is parked in its own partition",
+        8,
+        "core.parking.parking:Parking._address_tier",
+        _elsewhere,
+    ),
+    Safeguard(
+        "a copy that is another record's place is settled, too",
+        2,
+        "core.scheduling.quarantined_keys:_is_same",
+        _always(value=True),
+    ),
+    Safeguard(
+        "what waits behind a head stays open",
+        2,
+        "core.scheduling.quarantined_keys:Quarantines._add",
+        _settled_with_its_twin,
+    ),
+    Safeguard(
+        "a condemned record is dead-lettered",
+        10,
+        "core.scheduling.quarantined_keys:Quarantines._bury",
+        _nothing,
+    ),
+    Safeguard(
+        "what keeps others from being read is written anew",
+        7,
+        "core.scheduling.quarantined_keys:Quarantines._renew",
+        _nothing,
+    ),
+    Safeguard(
+        "a key is free when nothing of it is left",
+        10,
+        "core.scheduling.quarantined_keys:Quarantines._resolve",
+        _nothing,
     ),
     Safeguard("a handler's pause ends", 12, "core.scheduling.pauses:Pauses.tick", _nothing),
     Safeguard(

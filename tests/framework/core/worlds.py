@@ -113,6 +113,10 @@ class World:
     def __post_init__(self) -> None:
         self.inbox: deque[TrackedDelivery] = deque()
         self.partitions = {"orders--g--retry-1s": 4, "orders--g--dlq": 4}
+        self.begin()
+
+    def begin(self) -> None:
+        """A worker starts, without partitions."""
         self.engine = Engine(
             [self.rules],
             self.routes,

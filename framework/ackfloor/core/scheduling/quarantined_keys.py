@@ -94,7 +94,16 @@ class Quarantines:
         self, assignment: Assignment, parked: Sequence[ParkedRecord], now: Now
     ) -> Sequence[Assignment]:
         """A partition came, with what waits in it; returns those that may begin by that."""
+        if assignment.tier_s is None:
+            # It may have left alone: what it was read up to is not known of the heads that wait.
+            self._touch(assignment)
         return self._takeovers.assigned(assignment, parked, now)
+
+    def _touch(self, source: Assignment) -> None:
+        group = source.topic, source.partition
+        for quarantine in source.handler.lanes.quarantined.values():
+            if quarantine.key[:2] == group:
+                self._touched[quarantine] = source.handler
 
     def dropped(self, gone: Sequence[Assignment]) -> None:
         """Partitions are gone: what is left of their keys is for the next owner."""

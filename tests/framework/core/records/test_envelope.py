@@ -97,6 +97,8 @@ def test_the_headers_are_those_of_the_contract() -> None:
         "decode",
         "exhausted",
         "crash",
+        "behind",
+        "held",
     ]
 
 

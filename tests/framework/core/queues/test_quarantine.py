@@ -1,0 +1,218 @@
+"""Quarantine: the records of one key, by origin offset, wherever they are; its three invariants."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.records.envelope import Envelope
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import Assignment
+from tests.framework.core.quarantine_worlds import LONG, SHORT, SOURCE, QuarantineWorld, rules
+from tests.framework.core.worlds import MemoryRecord
+
+
+@pytest.fixture
+def world() -> QuarantineWorld:
+    """A world with its partitions."""
+    world = QuarantineWorld(rules())
+    world.gain()
+    return world
+
+
+@pytest.fixture
+def tier(world: QuarantineWorld) -> Assignment:
+    """A partition of a retry topic."""
+    return world.engine.assignments[SHORT, 0]
+
+
+def quarantine(*offsets: int, at: Assignment) -> Quarantine:
+    """Records that are to be read from a retry partition."""
+    made = Quarantine((SOURCE, 0, b"a"), 0)
+    made.fill((offset, at) for offset in offsets)
+    return made
+
+
+def delivery(of: Assignment, offset: int) -> TrackedDelivery:
+    """A record that was read."""
+    return TrackedDelivery(of, MemoryRecord(of.topic, 0, offset, _key=b"a"), offset, 2, 0.0)
+
+
+def writing(of: Assignment, offset: int) -> PendingWrite:
+    """A record that is being written."""
+    return PendingWrite(delivery(of, offset), None, Envelope(), 0.0)
+
+
+def test_the_head_is_the_lowest_that_is_not_resolved(tier: Assignment) -> None:
+    """Q1: in whatever order they come and are resolved."""
+    found = quarantine(7, 3, at=tier)
+    found.put(5, tier)
+    assert found.head == 3
+    found.resolve(5)
+    found.resolve(3)
+    assert found.head == 7
+    found.put(1, tier)
+    assert found.head == 1
+    found.resolve(1)
+    found.resolve(7)
+    assert found.head is None
+    assert len(found) == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=40))
+def test_the_head_is_the_lowest_after_any_changes(steps: list[tuple[bool, int]]) -> None:
+    """Q1 against a set: also of a record that comes once more after it was resolved."""
+    world = QuarantineWorld(rules())
+    world.gain()
+    tier = world.engine.assignments[SHORT, 0]
+    found, model = Quarantine((SOURCE, 0, b"a"), 0), set[int]()
+    for comes, offset in steps:
+        if comes:
+            found.put(offset, tier)
+            model.add(offset)
+        elif offset in model:
+            found.resolve(offset)
+            model.discard(offset)
+        assert found.head == min(model, default=None)
+        assert len(found) == len(model)
+
+
+def test_a_record_is_in_it_once_wherever_it_goes(tier: Assignment) -> None:
+    """Q2: to be read, read, and being written are places of one record."""
+    found, read, write = quarantine(4, at=tier), delivery(tier, 0), writing(tier, 0)
+    for place in (tier, read, write):
+        found.put(4, place)
+        assert found.at(4) is place
+        assert len(found) == 1
+        assert 4 in found
+    found.resolve(4)
+    assert 4 not in found
+    assert found.head is None
+
+
+def test_what_is_pending_is_in_the_order_of_its_offsets(world: QuarantineWorld) -> None:
+    """Q3: also where what comes last was before the others."""
+    source = world.engine.assignments[SOURCE, 0]
+    found = Quarantine((SOURCE, 0, b"a"), 0)
+    found.pend([])
+    assert list(found.pending) == []
+    found.pend([delivery(source, 5), delivery(source, 8)])
+    found.pend([delivery(source, 9)])
+    found.pend([delivery(source, 2), delivery(source, 6)])
+    assert [d.record_offset for d in found.pending] == [2, 5, 6, 8, 9]
+    assert [d.record_offset for d in found.take_pending(2)] == [2, 5]
+    assert [d.record_offset for d in found.take_pending()] == [6, 8, 9]
+    assert found.take_pending() == []
+    assert list(found.pending) == []
+
+
+def test_how_many_wait_behind_the_head(world: QuarantineWorld, tier: Assignment) -> None:
+    """What is pending waits as well; where nothing but that is left, all of it does."""
+    found = quarantine(3, 4, 5, at=tier)
+    assert found.behind == 2
+    found.pend([delivery(world.engine.assignments[SOURCE, 0], 9)])
+    assert found.behind == 3
+    for offset in (3, 4, 5):
+        found.resolve(offset)
+    assert found.behind == 1
+
+
+def test_a_twin_leaves_with_its_record(tier: Assignment) -> None:
+    """And is told to whoever resolves it, once."""
+    found = quarantine(3, 4, at=tier)
+    one, two = delivery(tier, 7), delivery(tier, 8)
+    found.twin(3, one)
+    found.twin(3, two)
+    assert found.take_twins(4) == []
+    assert found.resolve(3) == [one, two]
+    assert found.take_twins(3) == []
+
+
+def test_the_condemned_are_all_but_the_head(tier: Assignment) -> None:
+    """Those that come later and belong among them are counted; those behind them are spared."""
+    found = quarantine(3, 4, 6, at=tier)
+    found.condemn()
+    assert (found.condemned, found.condemned_count) == (6, 2)
+    found.put(5, tier)
+    found.put(9, tier)
+    assert found.condemned_count == 3
+    found.resolve(9)
+    found.resolve(5)
+    found.resolve(4)
+    assert found.condemned_count == 1
+    found.put(6, delivery(tier, 0))
+    assert found.condemned_count == 1
+    found.spare()
+    assert (found.condemned, found.condemned_count) == (-1, 0)
+    found.resolve(6)
+    assert found.condemned_count == 0
+
+
+def test_what_has_to_be_read_for_it_to_go_on(world: QuarantineWorld, tier: Assignment) -> None:
+    """The head's partition; where records are condemned, those of all of them."""
+    longer = world.engine.assignments[LONG, 0]
+    found = quarantine(3, at=tier)
+    found.put(4, longer)
+    assert found.unread() == {tier}
+    found.condemn()
+    assert found.unread() == {tier, longer}
+    found.spare()
+    found.put(3, delivery(tier, 0))
+    assert found.unread() == set()
+    found.put(3, writing(tier, 0))
+    assert found.unread() == set()
+    assert Quarantine((SOURCE, 0, b"b"), 0).unread() == set()
+
+
+def test_what_waits_is_read_and_has_not_its_turn(tier: Assignment) -> None:
+    """Neither the current head, nor what is to be read or being written."""
+    found = quarantine(3, 4, 5, 6, at=tier)
+    head, behind = delivery(tier, 0), delivery(tier, 1)
+    found.put(3, head)
+    found.put(4, behind)
+    found.put(5, writing(tier, 2))
+    found.current = head
+    assert list(found.waiting()) == [(4, behind)]
+
+
+def test_nothing_is_left_of_a_partition_that_has_gone(
+    world: QuarantineWorld, tier: Assignment
+) -> None:
+    """Whatever it was there: to be read, read, being written, a twin, or the current head."""
+    longer = world.engine.assignments[LONG, 0]
+    found = quarantine(3, 7, at=tier)
+    found.put(4, delivery(tier, 1))
+    found.put(5, writing(tier, 2))
+    found.put(6, longer)
+    here, there = delivery(longer, 0), delivery(tier, 3)
+    found.twin(6, there)
+    found.twin(6, here)
+    found.current = delivery(tier, 0)
+    found.forget(tier)
+    assert (found.head, len(found)) == (6, 1)
+    assert found.current is None
+    assert found.take_twins(6) == [here]
+
+
+def test_a_head_of_another_partition_stays(world: QuarantineWorld, tier: Assignment) -> None:
+    """What has gone was not its partition."""
+    longer = world.engine.assignments[LONG, 0]
+    found = quarantine(3, at=longer)
+    found.current = delivery(longer, 0)
+    found.put(3, found.current)
+    found.forget(tier)
+    assert found.current is not None
+    assert found.head == 3
+
+
+def test_what_was_to_be_read_never_comes(world: QuarantineWorld, tier: Assignment) -> None:
+    """Of a partition whose log is gone; what was read of it stays."""
+    found = quarantine(3, 4, at=tier)
+    found.put(4, delivery(tier, 1))
+    assert found.forget_unread(tier)
+    assert found.head == 4
+    assert not found.forget_unread(tier)
+    assert not found.forget_unread(world.engine.assignments[LONG, 0])
