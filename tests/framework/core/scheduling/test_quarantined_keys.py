@@ -24,7 +24,7 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.records.record import Failure, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling import quarantined_keys
+from ackfloor.core.scheduling import quarantine_renewal, quarantined_keys
 from ackfloor.core.state.assignment import AfterDeadLetter
 from tests.framework.core.quarantine_worlds import (
     BOOM,
@@ -362,6 +362,24 @@ def test_the_condemned_go_although_they_are_read_later() -> None:
     world.come_to_rest()
     # A consumer does not skip: these were read before the one that holds the key.
     assert world.starts == [(0, 0, 1), (0, 0, 2)]
+
+
+def test_the_condemned_go_in_order_however_they_are_read() -> None:
+    """One of another retry topic waits for those before it that are not read yet."""
+    world = QuarantineWorld(rules(after_dead_letter="dead_letter"))
+    world.stored[SOURCE, 0] = (9, "")
+    world.append(LONG, b"a", headers=parked_headers(0, reason=Reason.HELD))
+    for topic, origin in ((SHORT, 3), (SHORT, 2), (LONG, 1)):
+        world.append(topic, b"a", headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    world.gain()
+    world.engine.polled(world.logs[LONG, 0][:1], world.now)
+    world.poll(SHORT)
+    assert world.leaving() == []
+    world.poll(LONG)
+    assert world.leaving() == [(DLQ, 0, origin, Reason.BEHIND) for origin in (1, 2, 3)]
+    world.confirm_all()
+    world.tick()
+    assert is_at_rest(world)
 
 
 @pytest.mark.parametrize("after", ["dead_letter", "hold"])
@@ -836,7 +854,7 @@ def test_what_waits_is_written_anew_where_it_keeps_a_head_from_being_read() -> N
     world.engine.polled(world.logs[LONG, 0][:6], world.now)
     world.take()
     assert world.engine.assignments[LONG, 0].paused
-    world.tick(quarantined_keys.LOOK_S + 0.1)
+    world.tick(quarantine_renewal.LOOK_S + 0.1)
     assert world.leaving() == [(LONG, 0, origin, Reason.BEHIND) for origin in range(3, 8)]
     world.come_to_rest()
     assert world.handled == [(0, 0)]
@@ -869,7 +887,7 @@ def test_a_look_for_full_partitions_is_planned() -> None:
     assert world.engine.assignments[LONG, 0].paused
     world.tick()
     planned_s = world.engine.next_due_s(world.now)
-    assert world.now_s < planned_s <= world.now_s + quarantined_keys.LOOK_S + 0.01
+    assert world.now_s < planned_s <= world.now_s + quarantine_renewal.LOOK_S + 0.01
 
 
 def test_what_has_waited_for_a_day_is_written_anew() -> None:
@@ -879,7 +897,7 @@ def test_what_has_waited_for_a_day_is_written_anew() -> None:
     world.handle(HOPELESS)
     world.come_to_rest()
     world.commit()
-    world.tick(quarantined_keys.RENEW_MS / 1000 - 120)
+    world.tick(quarantine_renewal.RENEW_MS / 1000 - 120)
     assert not world.writes
     world.tick(240)
     assert sorted(world.leaving(), key=lambda each: each[2]) == [
