@@ -34,12 +34,14 @@ RENEW_MS = 86_400_000
 class Renewals:
     """Writes anew what waits in retry partitions; only the owner thread calls it."""
 
-    __slots__ = ("_age_look_s", "_look_s", "_outbox", "_state")
+    __slots__ = ("_age_look_s", "_look_s", "_only_heads", "_outbox", "_state")
 
     def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
         self._look_s = self._age_look_s = 0.0
+        #: Handler -> how far its full partitions were read when nothing but heads was found there.
+        self._only_heads: dict[HandlerState, dict[Assignment, int]] = {}
 
     def tick(self, now: Now) -> None:
         """Look for what is to be written anew, if it is time to."""
@@ -68,13 +70,17 @@ class Renewals:
 
     def _make_room(self, handler: HandlerState, now: Now) -> int:
         """Renew what keeps a head from being read; returns how many keys were looked at for it."""
+        partitions = {a: a.tracker.position for a in self._full(handler)}
+        if not partitions or self._only_heads.get(handler) == partitions:
+            return 0
         behind = [
             delivery
-            for quarantine, delivery in _read(handler, self._full(handler))
+            for quarantine, delivery in _read(handler, partitions)
             if delivery.origin.offset != quarantine.head or is_held(delivery)
         ]
-        # Where all that was read are heads, as with many keys, there is nothing to look for.
         if not behind:
+            # As with many keys: there is nothing to look for until more was read.
+            self._only_heads[handler] = partitions
             return 0
         full = {delivery.assignment for delivery in behind}
         wanted, looked = _wanted(handler, full)
