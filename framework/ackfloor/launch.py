@@ -228,6 +228,7 @@ class Launch:
         options = self.kafka_options(client_suffix)
         group = self.settings.group
         low_priority_topics = topology.low_priority_topics()
+        quarantined_topics = topology.quarantined_topics()
         return Outside(
             KafkaBroadcastSource(options, group, watched=watched, spare=topology.spare)
             if self.app.broadcast
@@ -241,8 +242,8 @@ class Launch:
                 spare=topology.spare,
                 low_priority_topics=low_priority_topics,
                 copartitioned=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
-                new_tiers=NewTiers(options, group),
-                quarantined_topics=topology.quarantined_topics(self.handlers),
+                new_tiers=NewTiers(options, group, set(quarantined_topics.values())),
+                quarantined_topics=quarantined_topics,
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

@@ -2,7 +2,8 @@
 
     python -m tests.e2e.nursery MODULE:APP
 
-A line on its input starts a worker, whose pid it prints. It makes no client itself (a client does
+A line on its input starts a worker, whose pid it prints; what stands in it are further arguments of
+the worker. It makes no client itself (a client does
 not survive a fork), and when its input ends it kills the workers that are left.
 """
 
@@ -18,11 +19,11 @@ from ackfloor import worker
 def main(app: str) -> None:
     """Start a worker for each line."""
     born: list[int] = []
-    for _ in sys.stdin:
+    for line in sys.stdin:
         born = [pid for pid in born if _there(pid)]
         pid = os.fork()
         if pid == 0:
-            os._exit(worker.main([app]))
+            os._exit(worker.main([app, *line.split()]))
         born.append(pid)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()

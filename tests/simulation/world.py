@@ -99,7 +99,7 @@ class World:
         app = make_app(plan, [_FUNCTIONS[h.kind, h.batch is not None] for h in plan.handlers])
         specs = settings_of(app, {}).applied(app.handlers)
         self.topology = create_topics(self.broker, GROUP, specs, plan.partitions)
-        self.quarantined_topics = self.topology.quarantined_topics(specs)
+        self.quarantined_topics = self.topology.quarantined_topics()
         self._crashes = Crashes()
         self.processes: list[Process] = []
         self._by_life: dict[int, Process] = {}

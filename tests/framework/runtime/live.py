@@ -252,7 +252,7 @@ def live(
     topology = create_topics(broker, app.group, handlers, partitions)
     watcher = Watcher()
     outside = Outside(
-        MemorySource(broker, app.group, quarantined_topics=topology.quarantined_topics(handlers)),
+        MemorySource(broker, app.group, quarantined_topics=topology.quarantined_topics()),
         MemorySink(broker),
         MemoryPublisher(broker, create_topics=True),
         clock,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -95,15 +94,12 @@ def test_on_kafka(bootstrap_servers: str, starts: list[StartPosition], parking: 
 
 def test_the_topics_are_those_of_handlers_that_quarantine() -> None:
     """All their retry topics, also those that an earlier policy has left."""
-    bill, send = failing("g", "orders").handlers + failing("g", "mails", "park").handlers
-    bill, send = replace(bill, name="bill"), replace(send, name="send")
     routes = {
-        "orders": Route("bill", "orders"),
-        "orders-1s": Route("bill", "orders", 1.0),
-        "orders-1h": Route("bill", "orders", HOUR_S),
+        "orders": Route("bill", "orders", quarantines=True),
+        "orders-1s": Route("bill", "orders", 1.0, quarantines=True),
+        "orders-1h": Route("bill", "orders", HOUR_S, quarantines=True),
         "mails": Route("send", "mails"),
         "mails-1h": Route("send", "mails", HOUR_S),
     }
-    found = Topology(routes, {}).quarantined_topics([bill, send])
+    found = Topology(routes, {}).quarantined_topics()
     assert found == {"orders-1s": "orders", "orders-1h": "orders"}
-    assert Topology(routes, {}).quarantined_topics([send]) == {}

@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.records.outcomes import Bury
 from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Quarantine:
     """
 
     __slots__ = (
+        "_doomed",
         "_order",
         "_pending",
         "_tally",
@@ -84,6 +86,8 @@ class Quarantine:
         self.condemned = -1
         #: How many of these are left.
         self.condemned_count = 0
+        #: The offsets of those that are not on their way there, lowest first; None without any.
+        self._doomed: list[int] | None = None
         self.after: AfterDeadLetter | None = None
 
     def __len__(self) -> int:
@@ -146,6 +150,9 @@ class Quarantine:
             self._tally.count += 1
             self.condemned_count += offset <= self.condemned
         self._where[offset] = where
+        if offset <= self.condemned and isinstance(where, TrackedDelivery):
+            self._doomed = self._doomed or []
+            heappush(self._doomed, offset)
 
     def fill(self, found: Iterable[tuple[int, Assignment]]) -> None:
         """Put in what was found in retry topics at a takeover."""
@@ -175,10 +182,25 @@ class Quarantine:
         """All that is in it goes to the dead-letter topic, but its head, which is there."""
         self.condemned = max(self._where)
         self.condemned_count = len(self._where) - 1
+        self._doomed = sorted(self._where)
 
     def spare(self) -> None:
         """Nothing of it goes to the dead-letter topic any more."""
-        self.condemned, self.condemned_count = -1, 0
+        self.condemned, self.condemned_count, self._doomed = -1, 0, None
+
+    def take_doomed(self) -> TrackedDelivery | None:
+        """The next one that goes to the dead-letter topic, in order; None where it is not read."""
+        while self._doomed:
+            offset = self._doomed[0]
+            where = self._where.get(offset)
+            on_its_way = isinstance(where, PendingWrite) and isinstance(where.verdict, Bury)
+            is_read = isinstance(where, TrackedDelivery)
+            if not (where is None or is_read or on_its_way or offset == self.head):
+                return None
+            heappop(self._doomed)
+            if isinstance(where, TrackedDelivery) and offset != self.head:
+                return where
+        return None
 
     def unread(self) -> set[Assignment]:
         """The retry partitions that have to be read for it to go on."""

@@ -10,7 +10,7 @@ Invariant. A record is renewed only while it is not the next one of its key, or 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from math import inf
 
 from ackfloor.core.outbox.outbox import Outbox
@@ -22,8 +22,8 @@ from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 #: Seconds between two looks for retry partitions that are full of what waits, and so many more for
-#: each key.
-LOOK_S, LOOK_EACH_S = 0.1, 1e-5
+#: each key that had to be looked at.
+LOOK_S, LOOK_EACH_S = 0.1, 5e-5
 #: Seconds between two looks for what has waited for long.
 AGE_LOOK_S = 60.0
 #: What has waited for so long is written anew: a seventh of the shortest retention of a retry
@@ -34,26 +34,25 @@ RENEW_MS = 86_400_000
 class Renewals:
     """Writes anew what waits in retry partitions; only the owner thread calls it."""
 
-    __slots__ = ("_age_look_s", "_look_s", "_outbox", "_state")
+    __slots__ = ("_age_look_s", "_look_s", "_only_heads", "_outbox", "_state")
 
     def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
         self._look_s = self._age_look_s = 0.0
+        #: Handler -> how far its full partitions were read when nothing but heads was found there.
+        self._only_heads: dict[HandlerState, dict[Assignment, int]] = {}
 
     def tick(self, now: Now) -> None:
         """Look for what is to be written anew, if it is time to."""
         handlers = [h for h in self._state.handlers.values() if h.lanes.quarantined]
-        keys = sum(len(handler.lanes.quarantined) for handler in handlers)
         if now.mono_s >= self._look_s:
-            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * keys
-            for handler in handlers:
-                self._make_room(handler, now)
+            looked = sum(self._make_room(handler, now) for handler in handlers)
+            self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * looked
         if now.mono_s >= self._age_look_s:
             self._age_look_s = now.mono_s + AGE_LOOK_S
             for handler in handlers:
-                for quarantine in handler.lanes.quarantined.values():
-                    self._renew_old(quarantine, now)
+                self._renew_old(handler, now)
 
     def next_s(self) -> float:
         """Monotonic seconds of the next look for full partitions; infinity where there are none."""
@@ -69,24 +68,67 @@ class Renewals:
             if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
         }
 
-    def _make_room(self, handler: HandlerState, now: Now) -> None:
-        if full := self._full(handler):
-            quarantined = handler.lanes.quarantined
-            wanted = set[Assignment]().union(*(q.unread() for q in quarantined.values()))
-            for quarantine in quarantined.values():
-                self._renew(quarantine, full & wanted, now)
+    def _make_room(self, handler: HandlerState, now: Now) -> int:
+        """Renew what keeps a head from being read; returns how many keys were looked at for it."""
+        partitions = {a: a.tracker.position for a in self._full(handler)}
+        if not partitions or self._only_heads.get(handler) == partitions:
+            return 0
+        behind = [
+            delivery
+            for quarantine, delivery in _read(handler, partitions)
+            if delivery.origin.offset != quarantine.head or is_held(delivery)
+        ]
+        if not behind:
+            # As with many keys: there is nothing to look for until more was read.
+            self._only_heads[handler] = partitions
+            return 0
+        full = {delivery.assignment for delivery in behind}
+        wanted, looked = _wanted(handler, full)
+        for delivery in behind:
+            if delivery.assignment in wanted:
+                self._outbox.hop(delivery, now)
+        return looked
 
-    def _renew(self, quarantine: Quarantine, full: Collection[object], now: Now) -> None:
-        head = quarantine.head
-        for offset, delivery in list(quarantine.waiting()):
-            if delivery.assignment in full and (offset != head or is_held(delivery)):
+    def _renew_old(self, handler: HandlerState, now: Now) -> None:
+        tiers = {
+            a
+            for a in self._state.assignments.values()
+            if a.handler is handler and a.tier_s is not None and not a.stopping
+        }
+        for _, delivery in list(_read(handler, tiers)):
+            if now.wall_ms - delivery.timestamp >= RENEW_MS:
                 self._outbox.hop(delivery, now)
 
-    def _renew_old(self, quarantine: Quarantine, now: Now) -> None:
-        for _, delivery in list(quarantine.waiting()):
-            waits = delivery.assignment.tier_s is not None and not delivery.assignment.stopping
-            if waits and now.wall_ms - delivery.timestamp >= RENEW_MS:
-                self._outbox.hop(delivery, now)
+
+def _read(
+    handler: HandlerState, tiers: Collection[Assignment]
+) -> Iterator[tuple[Quarantine, TrackedDelivery]]:
+    """What was read of retry partitions and waits, but for heads that have their turn.
+
+    It goes over what was read, not over all keys: that is bounded, and less by far.
+    """
+    quarantined = handler.lanes.quarantined
+    for assignment in tiers:
+        for delivery in assignment.tracker.open.values():
+            quarantine = quarantined.get(delivery.lane_key(True))
+            if quarantine is None or delivery.origin.offset not in quarantine:
+                continue
+            where = quarantine.at(delivery.origin.offset)
+            if not isinstance(where, TrackedDelivery) or where is quarantine.current:
+                continue
+            if where.assignment is assignment and where.record_offset == delivery.record_offset:
+                yield quarantine, where
+
+
+def _wanted(handler: HandlerState, full: set[Assignment]) -> tuple[set[Assignment], int]:
+    """Which of these have to be read for some key to go on; and how many keys were looked at."""
+    wanted: set[Assignment] = set()
+    looked = 0
+    for looked, quarantine in enumerate(handler.lanes.quarantined.values(), 1):  # noqa: B007
+        wanted |= quarantine.unread() & full
+        if len(wanted) == len(full):
+            break
+    return wanted, looked
 
 
 def is_held(delivery: TrackedDelivery) -> bool:

@@ -114,17 +114,20 @@ class Takeovers:
         for assignment in sorted(arriving, key=lambda each: each.tier_s or 0.0):
             for record in arriving[assignment]:
                 copy = _Copy(assignment, record)
-                name = record.key, record.origin_offset
-                other = newest.get(name, copy)
+                other = newest.setdefault((record.key, record.origin_offset), copy)
+                if other is copy:
+                    continue
                 later, earlier = (copy, other) if copy.newness >= other.newness else (other, copy)
-                newest[name] = later
-                if earlier is not later:
-                    earlier.assignment.superseded.add(earlier.record.offset)
+                newest[record.key, record.origin_offset] = later
+                earlier.assignment.superseded.add(earlier.record.offset)
         found: dict[bytes, list[tuple[int, Assignment]]] = {}
         for (key, offset), copy in newest.items():
             found.setdefault(key, []).append((offset, copy.assignment))
         for key, places in found.items():
             self._quarantine(key, places, now)
+        first = next(iter(arriving))
+        source = self._state.assignments[first.source_topic, first.partition]
+        source.parked_before.update(offset for _, offset in newest)
 
     def _quarantine(self, key: bytes, places: Sequence[tuple[int, Assignment]], now: Now) -> None:
         first = places[0][1]
@@ -137,8 +140,6 @@ class Takeovers:
             for offset, assignment in places:
                 if offset not in quarantine:
                     quarantine.put(offset, assignment)
-        source = self._state.assignments[first.source_topic, first.partition]
-        source.parked_before.update(offset for offset, _ in places)
 
     def dropped(self, gone: Sequence[Assignment]) -> None:
         """Partitions are gone."""

@@ -109,11 +109,13 @@ class Quarantines:
         """Partitions are gone: what is left of their keys is for the next owner."""
         self._takeovers.dropped(gone)
         for handler in {a.handler for a in gone if a.handler.rules.quarantines}:
-            mine = [a for a in gone if a.handler is handler]
-            groups = {(a.source_topic, a.partition) for a in mine}
+            groups: dict[tuple[str, int], list[Assignment]] = {}
+            for each in gone:
+                if each.handler is handler:
+                    groups.setdefault((each.source_topic, each.partition), []).append(each)
             for quarantine in list(handler.lanes.quarantined.values()):
-                if quarantine.key[:2] in groups:
-                    self._forget(quarantine, handler, mine)
+                if (left := groups.get(quarantine.key[:2])) is not None:
+                    self._forget(quarantine, handler, left)
 
     def _forget(
         self, quarantine: Quarantine, handler: HandlerState, gone: Sequence[Assignment]
@@ -248,9 +250,6 @@ class Quarantines:
             quarantine.twin(offset, here)
         else:
             quarantine.twin(offset, delivery)
-        condemned = offset <= quarantine.condemned and offset != quarantine.head
-        if condemned and quarantine.at(offset) is delivery:
-            self._bury(delivery, now)
         self._go_on(quarantine, handler, now)
 
     def _settle_copy(self, delivery: TrackedDelivery) -> None:
@@ -426,6 +425,7 @@ class Quarantines:
         if head is None:
             self._free(quarantine, handler, now)
             return
+        self._bury_behind(quarantine, now)
         first = next(iter(quarantine.pending), None)
         if first is not None and first.record_offset < head:
             head = self._take_first(quarantine, handler, first)
@@ -493,21 +493,20 @@ class Quarantines:
             self._held(quarantine, marker, head, now)
 
     def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
-        """Dead-letter what waits behind a dead-lettered record, as far as it was read."""
+        """Dead-letter what waits behind a dead-lettered record."""
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
         for delivery in pending:
             if not delivery.closed:
                 quarantine.put(delivery.record_offset, delivery)
         quarantine.condemn()
-        head = quarantine.head
-        for offset, delivery in list(quarantine.waiting()):
-            if offset != head:
-                self._bury(delivery, now)
+        self._bury_behind(quarantine, now)
 
-    def _bury(self, delivery: TrackedDelivery, now: Now) -> None:
-        if not delivery.assignment.stopping:
-            self._outbox.bury(delivery, now, Reason.BEHIND)
+    def _bury_behind(self, quarantine: Quarantine, now: Now) -> None:
+        """Dead-letter what is condemned, in order, as far as it was read."""
+        while (delivery := quarantine.take_doomed()) is not None:
+            if not delivery.assignment.stopping:
+                self._outbox.bury(delivery, now, Reason.BEHIND)
 
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""

@@ -33,16 +33,28 @@ SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A subscribed topic: its handler, its source topic, and its delay where it is a retry tier."""
+    """A topic that is read.
+
+    Attributes:
+        handler: whose it is.
+        source_topic: itself, or the one whose retry tier it is.
+        tier_s: its delay where it is a retry tier.
+        quarantines: whether its handler does: all its tiers belong to the worker that has the
+            source's partition, however short they hold their records.
+    """
 
     handler: str
     source_topic: str
     tier_s: float | None = None
+    quarantines: bool = False
 
     @property
     def high_priority(self) -> bool:
-        """Whether it is a tier that holds its records for less than `LOW_PRIORITY_S`."""
-        return self.tier_s is not None and self.tier_s < LOW_PRIORITY_S
+        """Whether it is a tier that is subscribed and read together with the sources.
+
+        It holds its records for less than `LOW_PRIORITY_S`, and keeps no order.
+        """
+        return self.tier_s is not None and self.tier_s < LOW_PRIORITY_S and not self.quarantines
 
 
 class WorkerState:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[attr-defined]
 
-from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
 from ackfloor.core.state.worker_state import LOW_PRIORITY_S
 from ackfloor.errors import TopicAppeared
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
@@ -38,14 +38,19 @@ class NewTiers:
     Args:
         options: the client's properties.
         group: whose retry topics it looks for.
+        quarantined: the sources whose retry topics are all read by the member that has the
+            source's partition; of the others, those of less than `LOW_PRIORITY_S` are not.
 
     Raises:
         ConfigError: an admin property is refused.
     """
 
-    def __init__(self, options: KafkaOptions, group: str) -> None:
+    def __init__(
+        self, options: KafkaOptions, group: str, quarantined: Collection[str] = ()
+    ) -> None:
         self._config = admin_config(options)
         self._group = group
+        self._quarantined = quarantined
         self._ending = threading.Event()
         self._found = ""
         #: How many requests were answered.
@@ -98,8 +103,12 @@ class NewTiers:
                 and found.error is None
                 and (parsed.group, parsed.kind) == (self._group, "retry")
                 and parsed.topic in sources
-                and (parsed.delay_s or 0.0) >= LOW_PRIORITY_S
+                and self._is_followed(parsed)
                 and name not in known
             ):
                 return name
         return ""
+
+    def _is_followed(self, found: ParsedTopic) -> bool:
+        """Whether the group does not share out a retry topic: see `copartitioned_retry_topics`."""
+        return found.topic in self._quarantined or (found.delay_s or 0.0) >= LOW_PRIORITY_S

@@ -85,7 +85,7 @@ class KafkaSource:
         watched: topics that must not be replaced by others of the same name, read or not.
         spare: those of the watched and co-partitioned topics that may be deleted, because nothing
             is written to them any more.
-        unhurried: topics that may be read a moment later, by a client of their own.
+        low_priority_topics: topics that may be read a moment later, by a client of their own.
         copartitioned: those of them that are not shared out by the group.
         new_tiers: looks for others that should be read.
         quarantined_topics: retry topics of handlers that quarantine, and the source of each; what

@@ -28,7 +28,6 @@ from ackfloor.core.acks.progress import Progress, oddity
 from ackfloor.core.acks.settled import settled_by
 from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
 from ackfloor.core.records.record import StartPosition
-from ackfloor.core.state.worker_state import LOW_PRIORITY_S
 from ackfloor.dead_letters.kafka.open_dead_letters import OpenDeadLetters
 from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error, look_failed
@@ -230,9 +229,13 @@ def _kinds(group: str, topics: Collection[str], theirs: Collection[str]) -> dict
 
 
 def _owner(place: Place, owners: Mapping[Place, str], topics: Mapping[str, Collection[int]]) -> str:
-    """The member that has a partition; of a co-partitioned retry topic, the source's owner."""
+    """The member that has a partition; of a co-partitioned retry topic, the source's owner.
+
+    A retry topic of which a partition has an owner of its own is shared out by the group.
+    """
     parsed = parse_topic(place[0])
-    if place in owners or parsed is None or (parsed.delay_s or 0.0) < LOW_PRIORITY_S:
+    shared = any((place[0], number) in owners for number in topics[place[0]])
+    if shared or parsed is None or parsed.kind != "retry":
         return owners.get(place, "")
     count = len(topics.get(parsed.topic, ()))
     return owners.get((parsed.topic, place[1] % count), "") if count else ""

@@ -202,9 +202,14 @@ def check_complete(plans: Iterable[TopicPlan]) -> None:
 
 def routes_of(plans: Iterable[TopicPlan], specs: Iterable[HandlerSpec]) -> dict[str, Route]:
     """The route of each topic that is read: sources and all tiers, including leftover ones."""
-    routes = {topic: Route(spec.name, topic) for spec in specs for topic in spec.topics}
+    routes = {
+        topic: Route(spec.name, topic, quarantines=spec.quarantines)
+        for spec in specs
+        for topic in spec.topics
+    }
     for plan in plans:
         parsed = parse_topic(plan.topic)
         if parsed is not None and parsed.kind == "retry":
-            routes[plan.topic] = Route(plan.handler, plan.source, parsed.delay_s)
+            quarantines = plan.source in routes and routes[plan.source].quarantines
+            routes[plan.topic] = Route(plan.handler, plan.source, parsed.delay_s, quarantines)
     return routes

@@ -162,9 +162,17 @@ class Loop:
         if inbox.answered or inbox.finished or inbox.returned:
             return 0.0
         now = self._clock.now()
-        longest = LONGEST_BUSY_WAIT_S if self.engine.flow.open_count else LONGEST_IDLE_WAIT_S
+        longest = LONGEST_BUSY_WAIT_S if self._is_expecting() else LONGEST_IDLE_WAIT_S
         wait_s = min(self._wait_s, longest, self.engine.next_wakeup_s(now) - now.mono_s)
         return max(0.0, wait_s)
+
+    def _is_expecting(self) -> bool:
+        """Whether something has to come soon: an answer, or the record that frees a key.
+
+        The latter may be in no hurry and wakes nobody: a poll that waits does not see it.
+        """
+        handlers = self.engine.state.handlers.values()
+        return self.engine.flow.open_count > 0 or any(h.lanes.quarantined for h in handlers)
 
     def _collect(self) -> bool:
         """Take what the executors posted, and what the supervisor said."""

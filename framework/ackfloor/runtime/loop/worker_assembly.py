@@ -68,7 +68,7 @@ class Topology:
     spare: frozenset[str] = frozenset()
 
     def low_priority_topics(self) -> Mapping[str, str]:
-        """The tiers that may be read a moment later than the rest, and the source of each."""
+        """The tiers that are not subscribed but read with their sources, and the source of each."""
         routes = self.routes.items()
         return {
             topic: route.source_topic
@@ -76,13 +76,12 @@ class Topology:
             if route.tier_s is not None and not route.high_priority
         }
 
-    def quarantined_topics(self, handlers: Sequence[HandlerSpec]) -> Mapping[str, str]:
-        """The tiers in which keys of these handlers may be quarantined, and the source of each."""
-        names = {spec.name for spec in handlers if spec.quarantines}
+    def quarantined_topics(self) -> Mapping[str, str]:
+        """The tiers in which keys may be quarantined, and the source of each."""
         return {
             topic: route.source_topic
             for topic, route in self.routes.items()
-            if route.tier_s is not None and route.handler in names
+            if route.tier_s is not None and route.quarantines
         }
 
 

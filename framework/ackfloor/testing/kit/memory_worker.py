@@ -140,7 +140,7 @@ class MemoryWorker:
                 broker,
                 settings.group,
                 start=settings.app.start,
-                quarantined_topics=topology.quarantined_topics(handlers),
+                quarantined_topics=topology.quarantined_topics(),
             )
         )
         transactional = settings.app.transactional

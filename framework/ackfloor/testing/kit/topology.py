@@ -51,10 +51,10 @@ def create_topics(
         check_names(spec.topics, group, tiers)
         for topic in spec.topics:
             number = partitions if isinstance(partitions, int) else partitions.get(topic, 1)
-            routes[topic] = Route(spec.name, topic)
+            routes[topic] = Route(spec.name, topic, quarantines=spec.quarantines)
             for delay_s in tiers:
                 routes[templates.tier_topic(topic, group, delay_s)] = Route(
-                    spec.name, topic, delay_s
+                    spec.name, topic, delay_s, spec.quarantines
                 )
             for name in (*routes, templates.dlq_topic(topic, group)):
                 if name not in broker.topics:

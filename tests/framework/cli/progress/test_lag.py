@@ -113,10 +113,11 @@ def test_source_tiers_and_dead_letters_of_a_group(bootstrap_servers: str) -> Non
     reader.close()
 
 
-def test_who_has_the_source_has_its_retry_topics(bootstrap_servers: str) -> None:
+@pytest.mark.parametrize("delay_s", [60.0, 0.1])
+def test_who_has_the_source_has_its_retry_topics(bootstrap_servers: str, delay_s: float) -> None:
     """The group does not share them out; also where they have more partitions than the source."""
     topic, group = make_topic(bootstrap_servers, 2), fresh("members")
-    tier = tier_topic(topic, group, 60.0)
+    tier = tier_topic(topic, group, delay_s)
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(tier, 3, 1)])[tier].result(60)
     sources: list[KafkaSource] = []
@@ -139,6 +140,22 @@ def test_who_has_the_source_has_its_retry_topics(bootstrap_servers: str) -> None
     finally:
         for source in sources:
             source.close()
+
+
+def test_who_has_a_retry_topic_that_the_group_shares_out_is_told(bootstrap_servers: str) -> None:
+    """Nobody has a partition of it that nobody was given, whoever has the source's."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("members")
+    tier = tier_topic(topic, group, 0.1)
+    place = (tier, 1)
+    owners = {(topic, 0): "first", (topic, 1): "first", (tier, 0): "second"}
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic(tier, 2, 1)])[tier].result(60)
+    reader = ProgressReader(options(bootstrap_servers))
+    try:
+        found = {(p.topic, p.partition): p.owner for p in reader.of(group, owners)}
+    finally:
+        reader.close()
+    assert found == {**owners, place: ""}
 
 
 def test_who_has_a_partition_is_told_while_somebody_has(bootstrap_servers: str) -> None:

@@ -364,6 +364,24 @@ def test_the_condemned_go_although_they_are_read_later() -> None:
     assert world.starts == [(0, 0, 1), (0, 0, 2)]
 
 
+def test_the_condemned_go_in_order_however_they_are_read() -> None:
+    """One of another retry topic waits for those before it that are not read yet."""
+    world = QuarantineWorld(rules(after_dead_letter="dead_letter"))
+    world.stored[SOURCE, 0] = (9, "")
+    world.append(LONG, b"a", headers=parked_headers(0, reason=Reason.HELD))
+    for topic, origin in ((SHORT, 3), (SHORT, 2), (LONG, 1)):
+        world.append(topic, b"a", headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    world.gain()
+    world.engine.polled(world.logs[LONG, 0][:1], world.now)
+    world.poll(SHORT)
+    assert world.leaving() == []
+    world.poll(LONG)
+    assert world.leaving() == [(DLQ, 0, origin, Reason.BEHIND) for origin in (1, 2, 3)]
+    world.confirm_all()
+    world.tick()
+    assert is_at_rest(world)
+
+
 @pytest.mark.parametrize("after", ["dead_letter", "hold"])
 def test_what_is_in_memory_alone_belongs_to_the_followers(after: AfterDeadLetter) -> None:
     """Y3: also what could not be written behind the head yet."""

@@ -17,6 +17,7 @@ from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.cluster_topics import Cluster, check_complete, routes_of
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
 from ackfloor.launch import Launch
+from ackfloor.runtime.loop.worker_assembly import Topology
 from ackfloor.settings import Settings, sections_of
 from tests.framework.kafka.wire import fresh, make_topic, options
 
@@ -69,6 +70,18 @@ def test_a_handler_that_retries_in_place_needs_a_dlq_alone() -> None:
     }
     routes = routes_of(made.values(), [spec(ordering="key")])
     assert routes["orders--g--retry-5s"] == Route("bill", "orders", 5.0)
+
+
+def test_all_tiers_of_a_handler_that_quarantines_are_read_with_its_sources() -> None:
+    """Also one of an earlier policy, and one that holds its records for a moment only."""
+    own = {"ordering": "key", "on_failure": "quarantine", "retry": RetryPolicy.fixed("100ms", 3)}
+    made = plans({"orders": SOURCE, "orders--g--retry-200ms": SOURCE}, **own)
+    topology = Topology(routes_of(made.values(), [spec(**own)]), {})
+    expected = dict.fromkeys(("orders--g--retry-100ms", "orders--g--retry-200ms"), "orders")
+    assert topology.low_priority_topics() == topology.quarantined_topics() == expected
+    made = plans({"orders": SOURCE}, retry=RetryPolicy.fixed("100ms", 3))
+    topology = Topology(routes_of(made.values(), [spec()]), {})
+    assert topology.low_priority_topics() == topology.quarantined_topics() == {}
 
 
 def test_retention_outlasts_the_schedule_twice() -> None:
