@@ -92,7 +92,7 @@ HANDLER = HandlerSnapshot(
                 "customer-9",
                 "held",
                 6,
-                "",
+                "shop.Boom: no price",
                 NOW_MS - 600_000,
                 None,
                 5,

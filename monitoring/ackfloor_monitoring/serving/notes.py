@@ -82,6 +82,6 @@ def _by(lane: BlockedLane) -> str:
     """The record that a lane waits for, and why, as far as it is known."""
     if lane.offset < 0:
         return ""
-    why = "dead-lettered, and holds its key" if lane.head == HELD else lane.error
+    why = ": ".join(filter(None, ["held" if lane.head == HELD else "", lane.error]))
     place = f"{lane.topic}/{lane.partition}/{lane.offset}"
     return f", by {place}{f' ({why})' if why else ''}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -28,6 +29,12 @@ from tests.framework.live.test_lane_requests import Run
 from tests.monitoring.samples import handler, partition, snapshot
 
 TOKEN = "s3cret" * 8
+
+
+class AtAddress(Protocol):
+    """A run that answers."""
+
+    listen: str
 
 
 class Stage:
@@ -68,7 +75,7 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[St
         stage.metrics.stop()
 
 
-def done(command: str, *arguments: str, on: tuple[Stage, ...], token: bool = True) -> Result:
+def done(command: str, *arguments: str, on: Sequence[AtAddress], token: bool = True) -> Result:
     """The command, run to its end."""
     listen = [text for stage in on for text in ("--listen", stage.listen)]
     more = ["--token-file", "token"] if token else []
