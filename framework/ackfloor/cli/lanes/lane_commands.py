@@ -230,7 +230,7 @@ class Outcome:
     dry_run: bool
     done: int = 0
     freed: int = 0
-    left: Counter[str] = field(default_factory=Counter)
+    left: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
@@ -240,7 +240,8 @@ class Outcome:
         self.done += answer["done"]
         # An older run does not tell, and frees nothing.
         self.freed += answer.get("freed", 0)
-        self.left.update(answer["left"])
+        # No Counter is stored: `asdict` would count its items.
+        self.left = dict(Counter(self.left) + Counter(answer["left"]))
         self.refused |= {f"{run} worker {n}": why for n, why in answer["refused"].items()}
         self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
 

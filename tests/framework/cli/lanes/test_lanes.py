@@ -171,6 +171,8 @@ def test_what_is_left_refused_or_silent_is_said(stages: tuple[Stage, Stage]) -> 
     assert "1 is being delivered: left as it is" in moved.stderr
     assert f"no answer from {first.listen} worker 1" in moved.stderr
     assert not running.closed
+    told = done("lanes delay", "bill", "1m", "--all", "-y", "-o", "json", on=(first,))
+    assert json.loads(told.stdout)["left"] == {"dead_lettering": 2}
 
 
 def test_a_run_that_does_not_answer_is_named(stages: tuple[Stage, Stage]) -> None:
