@@ -259,17 +259,18 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
         typer.Exit: it was not confirmed, or not all that was named was reached.
     """
     asked = {"action": action, "handler": handler, **which.asked, **more}
+    what = f"{_DONE[action]}{', with what waits behind' if more.get('followers') else ''}"
     if not (how.dry_run or how.yes):
         would = _ask(how, {**asked, "dry_run": True})
         if would.done:
-            text = f"{_heads(would.done)} of {handler} would be {_DONE[action]}"
+            text = f"{_heads(would.done)} of {handler} would be {what}"
             if would.freed:
                 text += f", {would.freed:,} of them freed, as they are dead-lettered already"
             confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
     outcome = _ask(how, {**asked, "dry_run": how.dry_run})
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
-    _report(outcome, action, quiet=how.output is Output.json)
+    _report(outcome, what, quiet=how.output is Output.json)
     if not outcome.whole:
         raise typer.Exit(Exit.PARTIAL if outcome.done else Exit.FAILURE)
 
@@ -292,13 +293,13 @@ def _ask(how: How, asked: dict[str, object]) -> Outcome:
     return outcome
 
 
-def _report(outcome: Outcome, action: Action, *, quiet: bool) -> None:
+def _report(outcome: Outcome, what: str, *, quiet: bool) -> None:
     """Say what was done on standard output, unless it was said, and the rest on standard error."""
     if not quiet:
         would = "would be " if outcome.dry_run else ""
         if outcome.done > outcome.freed or not outcome.freed:
             heads = _heads(outcome.done - outcome.freed)
-            typer.echo(f"{outcome.handler}: {would}{_DONE[action]}: {heads}")
+            typer.echo(f"{outcome.handler}: {would}{what}: {heads}")
         if outcome.freed:
             keys = f"{outcome.freed:,} {'key' if outcome.freed == 1 else 'keys'}"
             typer.echo(f"{outcome.handler}: {would}freed: {keys} that a dead-lettered record held")

@@ -176,7 +176,9 @@ def test_what_is_left_as_it_was_is_said(shop: Shop, command: list[str], left: st
 def test_followers_go_with_their_head_or_go_on(shop: Shop) -> None:
     """As the operator says, whatever the handler says."""
     gone = done("lanes dead-letter", "bill", "--key", "a", "--followers", "--yes", on=(shop,))
-    assert gone.stdout == "bill: on the way to the dead-letter topic: the heads of 1 lane\n"
+    assert gone.stdout == (
+        "bill: on the way to the dead-letter topic, with what waits behind: the heads of 1 lane\n"
+    )
     shop.harness.settle()
     on = done("lanes dead-letter", "bill", "orders/0/3", "--no-followers", "--yes", on=(shop,))
     assert (on.exit_code, on.stderr) == (Exit.OK, "")
