@@ -122,7 +122,7 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
         tree["handler"],
         tuple([wanted for _, wanted in named]),
         _delay_s(tree) if action == Action.DELAY else 0.0,
-        _followers(tree),
+        _rest_goes(tree),
         reason=_reason(tree),
         dry_run=_flag(tree, "dry_run"),
     )
@@ -180,7 +180,7 @@ def _delay_s(tree: Tree) -> float:
     return float(delay_s)
 
 
-def _followers(tree: Tree) -> bool | None:
+def _rest_goes(tree: Tree) -> bool | None:
     followers = tree.get("followers")
     if followers is None:
         return None

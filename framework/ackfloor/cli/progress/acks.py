@@ -204,8 +204,8 @@ def _lanes_note(live: Live | None) -> str:
     """Which failed records others wait for, the first few by their offsets."""
     if live is None or not (live.blocked or live.quarantined):
         return ""
-    told = (("blocked by", live.blocked), ("quarantined behind", live.quarantined))
-    named = [f"{how} {_first_few(offsets)}" for how, offsets in told if offsets]
+    heads = (("blocked by", live.blocked), ("quarantined behind", live.quarantined))
+    named = [f"{how} {_first_few(offsets)}" for how, offsets in heads if offsets]
     return f"{'; '.join(named)}: see `lanes ls`"
 
 

@@ -273,7 +273,8 @@ class Harness:
     def parked(self, topic: str) -> list[ParkedRecord]:
         """What waits in the retry topics of a source topic now, soonest due first.
 
-        A record is here from the moment it is parked until it is delivered again.
+        A record is here from the moment it is parked until it is delivered again. What waits for
+        another record of its key comes last.
         """
         memory_worker, _ = self._running()
         self._check_source(topic)
@@ -285,7 +286,7 @@ class Harness:
             for record in self.broker.records(tier)
             if _waits(assignments.get((tier, record.partition())), record.offset())
         ]
-        return sorted(found, key=lambda record: (record.due or self.now, record.topic))
+        return sorted(found, key=lambda r: (r.due is None, r.due or self.now, r.topic))
 
     def quarantined(self, topic: str) -> dict[bytes, QuarantinedKey]:
         """The keys of a source topic that are quarantined now, the longest quarantined first."""
