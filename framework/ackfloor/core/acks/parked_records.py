@@ -35,7 +35,7 @@ class ParkedRecords:
         source_topic: the retry topic's source.
     """
 
-    __slots__ = ("_epoch", "_found", "_origin", "_settled", "_start")
+    __slots__ = ("_epoch", "_found", "_origin", "_others", "_settled", "_start")
 
     def __init__(self, start: StartPosition, source_topic: str) -> None:
         self._start = start
@@ -44,31 +44,38 @@ class ParkedRecords:
         self._settled = deque(gaps.runs)
         self._epoch = gaps.leader_epoch
         self._found: list[ParkedRecord] = []
+        self._others = 0
 
     def read(self, records: Iterable[Record]) -> None:
         """Take note of the next records of the log."""
         for record in records:
             if self._settled and self._is_settled(record):
                 continue
-            key = record.key()
-            if key is None:
-                continue
-            try:
-                # Of a repeated header the last one counts, here as in an envelope.
-                headers = dict(record.headers() or ())
-            except SystemError:  # a name that is not UTF-8: the client can't hand any of them out
-                continue
-            if headers.get(ORIGIN_TOPIC) != self._origin:
-                continue
-            origin_offset = read_count(headers.get(ORIGIN_OFFSET))
-            if (
-                origin_offset is None
-                or read_count(headers.get(ORIGIN_PARTITION)) != self._start.partition
-            ):
-                continue
-            attempt = read_count(headers.get(ATTEMPT)) or 0
-            replays = read_count(headers.get(REPLAYS)) or 0
-            self._found.append(ParkedRecord(record.offset(), key, origin_offset, attempt, replays))
+            parked = self._parked(record)
+            if parked is None:
+                self._others += 1
+            else:
+                self._found.append(parked)
+
+    def _parked(self, record: Record) -> ParkedRecord | None:
+        key = record.key()
+        if key is None:
+            return None
+        try:
+            # Of a repeated header the last one counts, here as in an envelope.
+            headers = dict(record.headers() or ())
+        except SystemError:  # a name that is not UTF-8: the client can't hand any of them out
+            return None
+        origin_offset = read_count(headers.get(ORIGIN_OFFSET))
+        if (
+            headers.get(ORIGIN_TOPIC) != self._origin
+            or origin_offset is None
+            or read_count(headers.get(ORIGIN_PARTITION)) != self._start.partition
+        ):
+            return None
+        attempt = read_count(headers.get(ATTEMPT)) or 0
+        replays = read_count(headers.get(REPLAYS)) or 0
+        return ParkedRecord(record.offset(), key, origin_offset, attempt, replays)
 
     def _is_settled(self, record: Record) -> bool:
         epoch = record.leader_epoch()
@@ -84,7 +91,7 @@ class ParkedRecords:
 
     def start(self) -> StartPosition:
         """The start position with what was found."""
-        return self._start._replace(parked=tuple(self._found))
+        return self._start._replace(parked=tuple(self._found), others=self._others)
 
 
 def with_parked(

@@ -117,6 +117,7 @@ class Intake:
         are here."""
         if not assignment.handler.rules.quarantines:
             return
+        assignment.others_unread = start.others
         began = self._quarantines.assigned(assignment, start.parked, now)
         # Source partitions last: what they have may be a copy of what is in a retry partition.
         for each in sorted(began, key=lambda one: one.tier_s is None):

@@ -120,7 +120,8 @@ class StartPosition(NamedTuple):
     `topic_id` is Kafka's, "" where it is not known; `log_end` the first offset that was not
     readable yet, None where that is unknown. `parked` is there for the retry topics of handlers
     that quarantine: every record with a key from `position` to the log's end that is not settled,
-    and was first delivered in this partition of the source topic.
+    and was first delivered in this partition of the source topic; `others` is how many there are
+    that have no key, or were first delivered elsewhere.
     """
 
     topic: str
@@ -132,6 +133,7 @@ class StartPosition(NamedTuple):
     topic_id: str = ""
     log_end: int | None = None
     parked: tuple[ParkedRecord, ...] = ()
+    others: int = 0
 
 
 class CommitPosition(NamedTuple):

@@ -1,9 +1,9 @@
 """Renewals: what waits behind the head of a quarantined key is written anew before it does harm.
 
 Theory. What was read of a retry partition and waits behind a head takes room in memory. Where that
-keeps the partition from being read, and the head of a key is further on in it, what waits is
-written behind that one. So it is before its topic's retention would take it. A renewal is a hop:
-the record stays what it was, and spends no attempt.
+keeps the partition from being read, and the head of a key is further on in it, or a record that is
+in no key's order, what waits is written behind that one. So it is before its topic's retention
+would take it. A renewal is a hop: the record stays what it was, and spends no attempt.
 
 Invariant. A record is renewed only while it is not the next one of its key, or is there to hold it.
 """
@@ -24,6 +24,9 @@ from ackfloor.core.state.worker_state import WorkerState
 #: Seconds between two looks for retry partitions that are full of what waits, and so many more for
 #: each key that had to be looked at.
 LOOK_S, LOOK_EACH_S = 0.1, 5e-5
+#: Seconds after which what waits in a full partition is renewed, although nobody is known to wait
+#: for what comes behind it: that may have been redriven, or written by another worker.
+UNKNOWN_S = 300.0
 #: Seconds between two looks for what has waited for long.
 AGE_LOOK_S = 60.0
 #: What has waited for so long is written anew: a seventh of the shortest retention of a retry
@@ -34,12 +37,14 @@ RENEW_MS = 86_400_000
 class Renewals:
     """Writes anew what waits in retry partitions; only the owner thread calls it."""
 
-    __slots__ = ("_age_look_s", "_look_s", "_only_heads", "_outbox", "_state")
+    __slots__ = ("_age_look_s", "_full_s", "_look_s", "_only_heads", "_outbox", "_state")
 
     def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
         self._look_s = self._age_look_s = 0.0
+        #: Full partitions -> since when (monotonic seconds), or when they were renewed last.
+        self._full_s: dict[Assignment, float] = {}
         #: Handler -> how far its full partitions were read when nothing but heads was found there.
         self._only_heads: dict[HandlerState, dict[Assignment, int]] = {}
 
@@ -71,6 +76,7 @@ class Renewals:
     def _make_room(self, handler: HandlerState, now: Now) -> int:
         """Renew what keeps a head from being read; returns how many keys were looked at for it."""
         partitions = {a: a.tracker.position for a in self._full(handler)}
+        self._note_full(handler, partitions, now)
         if not partitions or self._only_heads.get(handler) == partitions:
             return 0
         behind = [
@@ -84,10 +90,18 @@ class Renewals:
             return 0
         full = {delivery.assignment for delivery in behind}
         wanted, looked = _wanted(handler, full)
+        wanted |= {a for a in full if a.others_unread or now.mono_s - self._full_s[a] >= UNKNOWN_S}
+        self._full_s.update(dict.fromkeys(wanted, now.mono_s))
         for delivery in behind:
             if delivery.assignment in wanted:
                 self._outbox.hop(delivery, now)
         return looked
+
+    def _note_full(self, handler: HandlerState, full: Collection[Assignment], now: Now) -> None:
+        for assignment in [a for a in self._full_s if a.handler is handler and a not in full]:
+            del self._full_s[assignment]
+        for assignment in full:
+            self._full_s.setdefault(assignment, now.mono_s)
 
     def _renew_old(self, handler: HandlerState, now: Now) -> None:
         tiers = {

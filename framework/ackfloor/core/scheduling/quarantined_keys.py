@@ -203,8 +203,10 @@ class Quarantines:
                 self._settle_copy(delivery)
             elif _has_order(delivery):
                 self._add(delivery, now)
-            elif delivery.key is None or not self._send_home(delivery, now):
-                others.append(delivery)
+            else:
+                assignment.others_unread = max(0, assignment.others_unread - 1)
+                if delivery.key is None or not self._send_home(delivery, now):
+                    others.append(delivery)
         return others
 
     def without_held(self, batch: Sequence[TrackedDelivery]) -> Sequence[TrackedDelivery]:
@@ -363,6 +365,7 @@ class Quarantines:
         delivery = write.delivery
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         if not _has_order(delivery):
+            self._expect(write)
             return
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
         if not write.settles and (quarantine is None or offset not in quarantine):
@@ -387,6 +390,12 @@ class Quarantines:
             else:
                 quarantine.put(offset, target)
         self._go_on(quarantine, handler, now)
+
+    def _expect(self, write: PendingWrite) -> None:
+        """A record that is in no key's order is to be read from a retry topic."""
+        target = self._state.assignments.get((write.topic, write.partition or 0))
+        if target is not None:
+            target.others_unread += 1
 
     def _dead_lettered(
         self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now

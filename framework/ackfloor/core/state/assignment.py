@@ -232,6 +232,7 @@ class Assignment:
             handled.
         awaited: retry topics of which this partition must be here before anything starts; see
             scheduling/quarantined_keys.py. The same for all partitions that wait for each other.
+        others_unread: records of a retry topic that are in no key's order, and are to be read.
         superseded: offsets of a retry topic of which a newer copy was found in another.
         parked_before: offsets of a source topic of which a copy was found in a retry topic.
         stopping: no further delivery may start (revoke or shutdown is under way).
@@ -256,6 +257,7 @@ class Assignment:
         "mark",
         "open_bytes",
         "orphaned",
+        "others_unread",
         "parked_before",
         "parking",
         "partition",
@@ -300,6 +302,7 @@ class Assignment:
         self.lanes_topic = source_topic if handler.rules.quarantines else topic
         self.tier_s = tier_s
         self.awaited: set[str] = set()
+        self.others_unread = 0
         self.superseded: set[int] = set()
         self.parked_before: set[int] = set()
         self.tracker: AckTracker[TrackedDelivery] = AckTracker(
