@@ -1082,6 +1082,22 @@ def test_a_group_of_partitions_leaves_and_comes_back(lost: bool) -> None:
     assert is_at_rest(world)
 
 
+def test_the_keys_of_other_partitions_stay_as_they_are() -> None:
+    """And what is to be looked at after one has left is looked at at once."""
+    world = QuarantineWorld(rules(), count=2)
+    for partition in (0, 1):
+        world.gain(partition=partition)
+        world.produce("aa", partition)
+        world.handle(BOOM)
+    world.confirm_all()
+    world.leave_all(partition=0)
+    assert world.engine.next_due_s(world.now) <= world.now_s
+    world.tick()
+    assert [partition for _, partition, _ in world.quarantined] == [1]
+    world.come_to_rest()
+    assert world.handled == [(1, 0), (1, 1)]
+
+
 @pytest.mark.parametrize("topic", TIERS)
 def test_one_retry_partition_leaves_alone(topic: str) -> None:
     """What was in it is not waited for; what comes back takes its place again."""
