@@ -208,10 +208,6 @@ def _all_may_start(_: Original) -> Original:
     return lambda self, assignment, batch, now: batch
 
 
-def _released(_: Original) -> Original:
-    return lambda self, handler, batch: batch
-
-
 def _elsewhere(original: Original) -> Original:
     def address_tier(self: Any, write: Any, delay_s: float, now: Now) -> None:
         original(self, write, delay_s, now)
@@ -382,12 +378,6 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         8,
         "core.scheduling.quarantined_keys:Quarantines.arrived",
         _all_may_start,
-    ),
-    Safeguard(
-        "what waited behind a suspect waits behind its key",
-        8,
-        "core.scheduling.quarantined_keys:Quarantines.released",
-        _released,
     ),
     Safeguard(
         "only the head of a quarantined key has its turn",

@@ -320,7 +320,7 @@ STEPS: dict[str, int] = {
 
 
 @pytest.mark.parametrize("after", ["continue", "dead_letter", "hold"])
-@examples(150)
+@examples(60)
 @given(
     steps=st.lists(
         st.tuples(

@@ -187,6 +187,21 @@ def test_a_retry_partition_that_comes_alone_adds_what_waits_in_it() -> None:
     assert offsets(world)[-3:] == [0, 1, 2]
 
 
+def test_a_copy_in_a_retry_partition_that_comes_alone_takes_no_place() -> None:
+    """The record is here already: what is read of it is a twin."""
+    world = QuarantineWorld(rules())
+    world.stored[SOURCE, 0] = (1, "")
+    world.append(SHORT, headers=parked_headers(0, due_ms=START_MS + 500))
+    world.gain()
+    world.poll()
+    world.leave_all(LONG)
+    world.append(LONG, headers=parked_headers(0))
+    world.gain(LONG)
+    world.come_to_rest()
+    assert [(offset, attempt) for _, offset, attempt in world.starts] == [(0, 2)]
+    assert world.engine.flow.open_count == 0
+
+
 def test_what_was_parked_is_known_before_it_is_read() -> None:
     """What follows of its key is written behind it; other keys go on."""
     world = parked()

@@ -346,22 +346,33 @@ def test_dead_letter_sends_the_followers_after_it() -> None:
 def test_the_condemned_go_although_they_are_read_later() -> None:
     """What waits in a retry topic and was not read yet belongs to them as well."""
     world = QuarantineWorld(rules(after_dead_letter="dead_letter"))
+    world.stored[SOURCE, 0] = (3, "")
+    world.append(SHORT, headers=parked_headers(0, reason=Reason.HELD, attempt=3))
+    for origin in (1, 2):
+        world.append(LONG, headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
     world.gain()
-    world.produce("aaaa")
-    world.handle(BOOM)
-    world.confirm_all()
     world.poll(SHORT)
+    assert world.quarantined[SOURCE, 0, b"a"].condemned_count == 2
+    assert not world.writes
+    world.poll(LONG)
+    assert world.leaving() == [(DLQ, 0, 1, Reason.BEHIND), (DLQ, 0, 2, Reason.BEHIND)]
+    world.confirm_all()
+    assert not world.starts
+    assert is_at_rest(world)
+
+
+def test_a_condemned_record_that_is_read_when_its_partition_stops_is_not_written() -> None:
+    """It stays open, for its next owner."""
+    world = parked("aa", after="dead_letter")
     world.tick(1.0)
     world.handle(HOPELESS)
     world.confirm()
     world.confirm()
-    log = world.logs[LONG, 0]
-    world.engine.polled(log[-1:], world.now)
-    world.take()
-    assert world.leaving() == []
-    world.come_to_rest()
-    # A consumer does not skip: these were read before the one that holds the key.
-    assert world.starts == [(0, 0, 1), (0, 0, 2)]
+    world.engine.polled(world.logs[LONG, 0][:1], world.now)
+    world.engine.stop([TopicPartition(LONG, 0)])
+    world.poll()
+    world.tick(1.0)
+    assert not world.writes
 
 
 def test_the_condemned_go_in_order_however_they_are_read() -> None:
@@ -901,6 +912,56 @@ def test_a_key_that_was_freed_is_not_freed_again_in_another_ones_place() -> None
     assert is_at_rest(world)
 
 
+@pytest.mark.parametrize("after", AFTER)
+def test_a_condemned_suspect_holds_its_key_when_it_is_dead_lettered(
+    after: AfterDeadLetter,
+) -> None:
+    """It never ran, and was in no quarantine: what waits in its lane waits behind it."""
+    world = QuarantineWorld(rules(after_dead_letter=after))
+    world.engine.suspects.learn([(SOURCE, 0, 0, 3, "was killed")])
+    world.gain()
+    world.produce("aa")
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    assert world.leaving() == [(DLQ, 0, 0, Reason.CRASH)]
+    for _ in range(4):
+        world.come_to_rest()
+        world.engine.suspects.tick(world.now, quiet=True)
+        world.take()
+    started = [offset for _, offset, _ in world.starts]
+    dead = [offset for offset, _ in world.waiting_in(DLQ)]
+    expected = {"continue": ([1], [0]), "dead_letter": ([], [0, 1]), "hold": ([], [0])}
+    assert (started, dead) == expected[after]
+    assert bool(world.quarantined) == (after == "hold")
+    assert world.engine.assignments[SOURCE, 0].held == 0
+
+
+def test_a_suspect_among_what_goes_on_from_memory_runs_in_its_turn() -> None:
+    """And what is behind it after it."""
+    world = parked("a")
+    world.commit()
+    world.crash()
+    world.engine.suspects.learn([(SOURCE, 0, 2, 1, "was killed")])
+    world.gain()
+    world.poll()
+    world.tick(1.0)
+    running = world.start()
+    drained_later(world, "aaa")
+    world.finish(running)
+    world.engine.force("bill", Forced.CLOSED, inf, "", world.now)
+    world.take()
+    assert world.handle_all() == [1]
+    world.tick()
+    assert not world.ready
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    assert world.handle_all() == [2]
+    world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    assert world.handle_all() == [3]
+    assert is_at_rest(world)
+
+
 # Renewal.
 
 
@@ -1037,6 +1098,22 @@ def test_a_group_of_partitions_leaves_and_comes_back(lost: bool) -> None:
     world.come_to_rest()
     assert [offset for _, offset in world.handled] == [2, 0, 1]
     assert is_at_rest(world)
+
+
+def test_the_keys_of_other_partitions_stay_as_they_are() -> None:
+    """And what is to be looked at after one has left is looked at at once."""
+    world = QuarantineWorld(rules(), count=2)
+    for partition in (0, 1):
+        world.gain(partition=partition)
+        world.produce("aa", partition)
+        world.handle(BOOM)
+    world.confirm_all()
+    world.leave_all(partition=0)
+    assert world.engine.next_due_s(world.now) <= world.now_s
+    world.tick()
+    assert [partition for _, partition, _ in world.quarantined] == [1]
+    world.come_to_rest()
+    assert world.handled == [(1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("topic", TIERS)
