@@ -186,6 +186,7 @@ _bodies = st.sampled_from(
         {"action": ["count"], "topic": "t", "places": {"²": [1.5]}},
         {"action": "retry", "handler": "bill", "keys": ["a", "\ud800"], "places": ["t/0/1"]},
         {"action": "delay", "handler": "bill", "all": True, "delay_s": 1e308, "dry_run": 0},
+        {"action": "dead_letter", "handler": "bill", "all": True, "followers": [0.5, None]},
         {"action": "discard", "handler": "\ud800", "keys_base64": ["AA==", "ü"], "reason": "\0"},
         [],
         None,

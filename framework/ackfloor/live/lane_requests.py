@@ -108,11 +108,12 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
     action = tree.get("action")
     if action not in list(Action):
         raise BadRequest(f"action {str(action)[:20]!r}: one of {', '.join(Action)}")
-    named: list[tuple[str, bytes | Place]] = [
-        *((text, text.encode()) for text in _texts(tree, "keys")),
-        *((text, _from_base64(text)) for text in _texts(tree, "keys_base64")),
-        *((text, _place(text)) for text in _texts(tree, "places")),
-    ]
+    # What is named twice is meant once.
+    named: dict[bytes | Place, str] = {
+        **{text.encode(): text for text in _texts(tree, "keys")},
+        **{_from_base64(text): text for text in _texts(tree, "keys_base64")},
+        **{_place(text): text for text in _texts(tree, "places")},
+    }
     if len(named) > MOST:
         raise BadRequest(f"at most {MOST:,} keys and places in one request")
     if bool(named) is (tree.get("all", False) is True):
@@ -120,13 +121,13 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
     order = LaneOrder(
         Action(action),
         tree["handler"],
-        tuple([wanted for _, wanted in named]),
+        tuple(named),
         _delay_s(tree) if action == Action.DELAY else 0.0,
         _rest_goes(tree),
         reason=_reason(tree),
         dry_run=_flag(tree, "dry_run"),
     )
-    return order, [text for text, _ in named]
+    return order, list(named.values())
 
 
 def _texts(tree: Tree, name: str) -> list[str]:

@@ -98,6 +98,13 @@ def test_a_key_that_is_no_text_is_given_in_base64() -> None:
     assert lane.next_try_ms == lane.since_ms + 60_000
 
 
+def test_what_is_named_twice_is_meant_once() -> None:
+    """By its text, in base64, and by its place: nothing of it is missing."""
+    run = Run((b"a",))
+    _, answer = run.ask({**GOOD, "keys": ["a", "a"], "keys_base64": ["YQ=="]})
+    assert (answer["done"], answer["missing"]) == (1, [])
+
+
 def test_workers_that_refuse_say_why() -> None:
     """A handler that retries in place has no retry topics."""
     run = Run((b"a",), ())

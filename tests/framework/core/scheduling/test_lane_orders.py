@@ -480,3 +480,17 @@ def test_only_a_record_that_is_alone_in_its_lane_is_withdrawn(lanes: Lanes) -> N
     assert not handler.lanes.withdraw(started)
     handler.queue.put([lane, other])
     assert not handler.queue.withdraw(other[0])
+
+
+def test_a_head_in_a_retry_topic_is_found_by_its_origin_as_well() -> None:
+    """A quarantined key is shown by it; when its head is withheld, it blocks its lane there."""
+    lanes = Lanes(BLOCKING)
+    lanes.blocks()
+    lanes.offsets_started()
+    lanes.assign(topic=TIER)
+    origin = {"topic": b"orders", "partition": b"0", "offset": b"77"}
+    headers = [(f"ackfloor.origin.{name}", value) for name, value in origin.items()]
+    lanes.redeliver([4], key=b"z", headers=headers)
+    lanes.finish(lanes.start(), BOOM)
+    dry = lanes.does(Action.RETRY, ("orders", 0, 77), (TIER, 0, 4), dry_run=True)
+    assert (dry.done, dry.found) == (1, {0, 1})
