@@ -48,7 +48,7 @@ BAD = b"bad"
 VALUE = b"x" * 200
 LONGEST_S = 300.0
 #: The load of the latency part.
-RATE, SECONDS, LIVE_KEYS, SETTLE_S = 1_000, 20, 1_000, 6.0
+RATE, SECONDS, LIVE_KEYS, SETTLE_S = 1_000, 15, 1_000, 3.0
 #: One key of so many fails.
 ONE_OF = 100
 RECORDS = 1_000_000
