@@ -113,8 +113,12 @@ def _place(record: str) -> Place:
 
 
 def _owned(run: Running) -> int:
+    """How many partitions of the source topic a run has."""
     _, state = page(run, "/state")
-    return sum(len(worker["partitions"]) for worker in state["workers"].values() if worker)
+    parts = [
+        part for worker in state["workers"].values() if worker for part in worker["partitions"]
+    ]
+    return sum(part["tier_s"] is None for part in parts)
 
 
 def _listen(run: Running) -> str:

@@ -18,6 +18,7 @@ from ackfloor_monitoring.metrics.gauges import (
     FAULT_MESSAGES,
     FAULT_SINCE,
     LANES_BLOCKED_SINCE,
+    QUARANTINED_SINCE,
 )
 from ackfloor_monitoring.metrics.metric_spec import Kind
 from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
@@ -64,7 +65,8 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 RARE = {
     *(FAULT_MESSAGES, FAULT_SINCE, d.STRAY_EXITS),
     *(BREAKER_SINCE.spec, d.BREAKER_CLOSED, d.BREAKER_TRIALS, d.WITHHELD, d.BATCH_FAILURES),
-    LANES_BLOCKED_SINCE.spec,
+    *(LANES_BLOCKED_SINCE.spec, QUARANTINED_SINCE.spec, d.NOT_QUARANTINED),
+    d.COPIES_SETTLED,
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),
 }

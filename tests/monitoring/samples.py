@@ -80,6 +80,25 @@ HANDLER = HandlerSnapshot(
             ),
         ),
     ),
+    quarantined=BlockedLanes(
+        2,
+        7,
+        NOW_MS - 600_000,
+        (
+            BlockedLane(
+                "orders",
+                1,
+                41,
+                "customer-9",
+                "held",
+                6,
+                "shop.Boom: no price",
+                NOW_MS - 600_000,
+                None,
+                5,
+            ),
+        ),
+    ),
 )
 
 OPEN = BreakerSnapshot(

@@ -118,12 +118,19 @@ def test_one_metric_can_be_asked_for(address: str) -> None:
     assert [family.name for family in families] == ["ackfloor_floor_position"]
 
 
-#: What the sample's worker says of its blocked lanes.
-LANES = {
-    "check": "lanes",
-    "message": "handler bill: 3 lanes are blocked, with 19 records behind; the longest for 5m, by "
-    "orders/0/90 (shop.Boom: no stock); see `ackfloor lanes ls`",
-}
+#: What the sample's worker says of its blocked lanes, and of its quarantined keys.
+LANES = [
+    {
+        "check": "lanes",
+        "message": "handler bill: 3 lanes are blocked, with 19 records behind; the longest for "
+        "5m, by orders/0/90 (shop.Boom: no stock); see `ackfloor lanes ls`",
+    },
+    {
+        "check": "lanes",
+        "message": "handler bill: 2 keys are quarantined, with 7 records behind; the longest for "
+        "10m, by orders/1/41 (held: shop.Boom: no price); see `ackfloor lanes ls`",
+    },
+]
 
 
 def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
@@ -133,7 +140,7 @@ def test_a_run_that_is_well_is_live_and_ready(address: str) -> None:
     response, body = ask(address, "/readyz")
     assert (response.status, json.loads(body)) == (
         200,
-        {"ready": True, "reasons": [], "notes": [LANES]},
+        {"ready": True, "reasons": [], "notes": LANES},
     )
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Cache-Control"] == "no-store"
@@ -148,7 +155,7 @@ def test_a_handler_that_an_operator_paused_is_a_note(run: RunMetrics, address: s
     notes = []
     for number, pause in enumerate(pauses):
         worker = WorkerMetrics()
-        bill = handler(name="ship", blocked=BlockedLanes(), **pause)
+        bill = handler(name="ship", blocked=BlockedLanes(), quarantined=BlockedLanes(), **pause)
         worker.snapshot(snapshot(handlers=(bill,)))
         run.update(number, worker.report())
         response, body = ask(address, "/readyz")
@@ -384,14 +391,18 @@ def test_settings_that_were_refused_are_a_note_of_a_run_that_is_ready(
     response, body = ask(address, "/readyz")
     told = json.loads(body)
     assert (response.status, told["ready"], told["reasons"]) == (200, True, [])
-    assert told["notes"] == [
-        {"check": "settings", "message": f"{message}"}
-        for message in (
-            "the old settings stay: handlers.bill.concurrency=0: too few",
-            "worker 1 kept its old settings: no such handler",
-            "changed in the file, and needs a restart: app.workers, kafka.client_id",
-        )
-    ] + [LANES]
+    assert (
+        told["notes"]
+        == [
+            {"check": "settings", "message": f"{message}"}
+            for message in (
+                "the old settings stay: handlers.bill.concurrency=0: too few",
+                "worker 1 kept its old settings: no such handler",
+                "changed in the file, and needs a restart: app.workers, kafka.client_id",
+            )
+        ]
+        + LANES
+    )
     _, body = ask(address, "/state")
     assert json.loads(body)["settings"]["failures"] == 2
 

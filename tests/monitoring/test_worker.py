@@ -15,9 +15,11 @@ from ackfloor.observe import (
     BreakerOpened,
     BreakerSnapshot,
     CommitFailed,
+    CopySettled,
     DeliveryTimedOut,
     Event,
     HandlerHeld,
+    KeyNotQuarantined,
     LateAnswers,
     MetadataIgnored,
     PartitionsAssigned,
@@ -196,6 +198,11 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
         {"crash_suspects_total": {("orders", "bill", "cleared"): 1}},
     ),
     (StrayExit("SystemExit"), {"stray_exits_total": {(): 1}}),
+    (CopySettled("orders", 0, "bill"), {"messages_copies_settled_total": {B: 1}}),
+    (
+        KeyNotQuarantined("orders", 0, "bill", "full"),
+        {"keys_not_quarantined_total": {("orders", "bill", "full"): 1}},
+    ),
 ]
 
 

@@ -378,18 +378,6 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _nothing,
     ),
     Safeguard(
-        "a head waits for the source of its key",
-        8,
-        "core.scheduling.quarantine_takeover:Takeovers.has_read",
-        _always(value=True),
-    ),
-    Safeguard(
-        "a head that waited for its source goes on",
-        10,
-        "core.scheduling.quarantine_takeover:Takeovers.caught_up",
-        _always(value=()),
-    ),
-    Safeguard(
         "what follows of a quarantined key waits",
         8,
         "core.scheduling.quarantined_keys:Quarantines.arrived",
@@ -420,7 +408,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _elsewhere,
     ),
     Safeguard(
-        "a copy that is another record's place is settled, too",
+        "of several copies the one that ends is told from the others",
         2,
         "core.scheduling.quarantined_keys:_is_same",
         _always(value=True),

@@ -13,7 +13,7 @@ from tests.structure.sources import REPOSITORY, modules
 PAGE = REPOSITORY / "docs/glossary.md"
 SOURCES = modules()
 #: Python's own, and those that users read: of events, of exports, of JSON.
-GIVEN = frozenset({"garbage_collection", "alone", "words", "findings"})
+GIVEN = frozenset({"garbage_collection", "alone", "words", "findings", "followers"})
 _ROW = re.compile(r"^\| (?!word \||not \||---)(.+) \|$", re.MULTILINE)
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 

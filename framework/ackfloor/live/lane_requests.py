@@ -7,14 +7,17 @@
 
 Actions are `retry`, `delay` (with `delay_s`), `park`, `dead_letter` and `discard` (with `reason`).
 `keys` are texts, `keys_base64` those that are none; `places` are topic/partition/offset of the
-failed records; `"all": true` means every blocked lane of the handler. With `"dry_run": true`
-nothing changes. The token is that of settings, see `run_control`.
+failed records; `"all": true` means every blocked lane and quarantined key of the handler. With
+`"followers": true` what waits behind a quarantined record is dead-lettered with it, with `false` it
+goes on; without it the handler's `after_dead_letter` decides. With `"dry_run": true` nothing
+changes. The token is that of settings, see `run_control`.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -37,7 +40,7 @@ _FORM = (
 )
 _FIELDS = {
     *("action", "handler", "keys", "keys_base64", "places", "all"),
-    *("delay_s", "reason", "dry_run"),
+    *("delay_s", "followers", "reason", "dry_run"),
 }
 
 Ask = Callable[[Tree, float], Answers]
@@ -64,6 +67,7 @@ class LaneRequests(TokenControl[Ask]):
             "handler": order.handler,
             "dry_run": order.dry_run,
             "done": sum(each["done"] for each in answers.by_worker.values()),
+            "freed": sum(each["freed"] for each in answers.by_worker.values()),
             "left": dict(left),
             "missing": [name for n, name in enumerate(given) if n not in found],
             "refused": refused,
@@ -118,6 +122,7 @@ def _read(tree: Any) -> tuple[LaneOrder, list[str]]:
         tree["handler"],
         tuple([wanted for _, wanted in named]),
         _delay_s(tree) if action == Action.DELAY else 0.0,
+        _rest_goes(tree),
         reason=_reason(tree),
         dry_run=_flag(tree, "dry_run"),
     )
@@ -173,6 +178,19 @@ def _delay_s(tree: Tree) -> float:
     if not number or not 0 <= delay_s <= LONGEST_S:
         raise BadRequest(f"delay_s {str(delay_s)[:20]!r}: seconds, from 0 to {LONGEST_S:g}")
     return float(delay_s)
+
+
+def _rest_goes(tree: Tree) -> bool | None:
+    followers = tree.get("followers")
+    if followers is None:
+        return None
+    if not isinstance(followers, bool):
+        raise BadRequest(f"followers {str(followers)[:20]!r}: true, false, or leave it out")
+    if tree["action"] != Action.DEAD_LETTER:
+        raise BadRequest(
+            f"followers {json.dumps(followers)}: for the action dead_letter alone; leave it out"
+        )
+    return followers
 
 
 def _reason(tree: Tree) -> str:

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from ackfloor.testing.kit.driver import Unsettled
     from ackfloor.testing.kit.harness import Harness
     from ackfloor.testing.kit.manual_event_loop import ManualEventLoop
-    from ackfloor.testing.kit.observations import HandledRecord, ParkedRecord, SeenRecord, Trouble
+    from ackfloor.testing.kit.observations import (
+        HandledRecord,
+        ParkedRecord,
+        QuarantinedKey,
+        SeenRecord,
+        Trouble,
+    )
     from ackfloor.testing.kit.schema_registry import SchemaRegistry
     from ackfloor.testing.local_kafka.bootstrap import Broker, open_broker
     from ackfloor.testing.local_kafka.cluster import KafkaCluster
@@ -31,6 +37,7 @@ _HOMES = {
     "MemorySink": "ackfloor.testing.memory.memory_client",
     "MemorySource": "ackfloor.testing.memory.memory_client",
     "ParkedRecord": "ackfloor.testing.kit.observations",
+    "QuarantinedKey": "ackfloor.testing.kit.observations",
     "SchemaRegistry": "ackfloor.testing.kit.schema_registry",
     "SeenRecord": "ackfloor.testing.kit.observations",
     "Trouble": "ackfloor.testing.kit.observations",
@@ -49,6 +56,7 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "ParkedRecord",
+    "QuarantinedKey",
     "SchemaRegistry",
     "SeenRecord",
     "Trouble",

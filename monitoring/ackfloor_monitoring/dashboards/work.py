@@ -97,6 +97,18 @@ PROGRESS = Row(
             "Records that wait behind a failed record of their key or partition, itself included.",
             by_topic("ackfloor_blocked_messages"),
         ),
+        graph(
+            "Quarantined keys",
+            "Keys whose failed record is in a retry topic, and the records that wait behind one.",
+            Target(
+                'sum by (handler) (ackfloor_quarantined_keys{$s, handler=~"$handler"})',
+                "{{handler}} keys",
+            ),
+            Target(
+                'sum by (handler) (ackfloor_quarantined_messages{$s, handler=~"$handler"})',
+                "{{handler}} records behind",
+            ),
+        ),
     ),
 )
 

@@ -160,6 +160,13 @@ LANES_BLOCKED_SINCE = _handler(
     lambda h: _seconds(h.blocked.since_ms),
 )
 
+QUARANTINED_SINCE = _handler(
+    "quarantined_since_timestamp_seconds",
+    "Since when the longest quarantined key is quarantined, as far as its worker knows: one that "
+    "took it over counts from then; absent where none is.",
+    lambda h: _seconds(h.quarantined.since_ms),
+)
+
 HANDLER_GAUGES = (
     _handler(
         "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
@@ -188,6 +195,18 @@ HANDLER_GAUGES = (
         lambda h: h.blocked.behind,
     ),
     LANES_BLOCKED_SINCE,
+    _handler(
+        "quarantined_keys",
+        "Keys whose failed record is in a retry topic, with what follows of them behind it "
+        '(`on_failure="quarantine"`).',
+        lambda h: h.quarantined.count,
+    ),
+    _handler(
+        "quarantined_messages",
+        "Records that wait behind the failed ones of quarantined keys.",
+        lambda h: h.quarantined.behind,
+    ),
+    QUARANTINED_SINCE,
     _handler(
         "abandoned_handlers",
         "Handlers still running although their delivery was ended by its timeout.",

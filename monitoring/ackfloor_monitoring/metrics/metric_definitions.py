@@ -55,6 +55,12 @@ PARKED = _flow(
     "Records that became durable in a retry tier, by the header `ackfloor.reason`. With `behind` "
     "and `held` they did not fail: they wait for another record of their key.",
 )
+COPIES_SETTLED = _flow(
+    "messages_copies_settled",
+    HANDLER,
+    "Records of quarantined keys that were settled as one of several copies: another copy is open, "
+    "or its record was handled or dead-lettered.",
+)
 RETRIED = _flow(
     "messages_retried",
     (*HANDLER, "attempt"),
@@ -209,6 +215,13 @@ STRAY_EXITS = _fault(
     "`SystemExit` and `KeyboardInterrupt` that left a task or a callback on the event loop: that "
     "task ends, and nothing else.",
 )
+NOT_QUARANTINED = _fault(
+    "keys_not_quarantined",
+    (*HANDLER, "why"),
+    "Records that failed and block their key in place, because it could not be quarantined; `why` "
+    "is `full` (the worker has 100,000 such keys) or `partitions` (a retry topic has fewer "
+    "partitions than its source).",
+)
 BREAKER_OPENED = _fault(
     "breaker_opened",
     ("group", "handler"),
@@ -287,8 +300,9 @@ WORKERS_ENDED = _run_counter(
 COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, BATCH_FAILURES, WITHHELD, PUT_BACK),
+    COPIES_SETTLED,
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS),
+    *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS, NOT_QUARANTINED),
     *(BREAKER_OPENED, BREAKER_CLOSED, BREAKER_TRIALS),
     *(GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )

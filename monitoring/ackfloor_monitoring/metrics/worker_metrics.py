@@ -21,10 +21,12 @@ from ackfloor.observe import (
     BreakerClosed,
     BreakerOpened,
     CommitFailed,
+    CopySettled,
     DeliveryFailed,
     DeliveryTimedOut,
     Event,
     HandlerHeld,
+    KeyNotQuarantined,
     LateAnswers,
     MetadataIgnored,
     PartitionsAssigned,
@@ -117,6 +119,8 @@ class WorkerMetrics:
             SuspectStarted: self._suspect_started,
             SuspectCleared: self._suspect_cleared,
             StrayExit: self._stray_exit,
+            KeyNotQuarantined: self._not_quarantined,
+            CopySettled: self._copy_settled,
             BatchFailed: self._batch_failed,
             BreakerOpened: self._breaker_opened,
             BreakerClosed: self._breaker_closed,
@@ -299,6 +303,12 @@ class WorkerMetrics:
 
     def _stray_exit(self, _event: StrayExit) -> None:
         self._count(d.STRAY_EXITS)
+
+    def _not_quarantined(self, event: KeyNotQuarantined) -> None:
+        self._count(d.NOT_QUARANTINED, event.topic, event.handler, event.why)
+
+    def _copy_settled(self, event: CopySettled) -> None:
+        self._count(d.COPIES_SETTLED, event.topic, event.handler)
 
     def _batch_failed(self, event: BatchFailed) -> None:
         self._count(d.BATCH_FAILURES, event.topic, event.handler)

@@ -139,9 +139,14 @@ def _pack_handler(handler: HandlerSnapshot) -> list[Any]:
     row = _tree(handler)
     row["oldest"] = [_ROW[RunningDelivery](r) for r in handler.oldest]
     row["breaker"] = _ROW[BreakerSnapshot](handler.breaker)
-    blocked = _tree(handler.blocked)
-    blocked["oldest"] = [_ROW[BlockedLane](lane) for lane in handler.blocked.oldest]
-    row["blocked"] = list(blocked.values())
+    row["blocked"] = _pack_lanes(handler.blocked)
+    row["quarantined"] = _pack_lanes(handler.quarantined)
+    return list(row.values())
+
+
+def _pack_lanes(lanes: BlockedLanes) -> list[Any]:
+    row = _tree(lanes)
+    row["oldest"] = [_ROW[BlockedLane](lane) for lane in lanes.oldest]
     return list(row.values())
 
 
@@ -158,11 +163,12 @@ def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row["oldest"] = tuple(_unpack_running(r) for r in row["oldest"])
     row["delays_s"] = tuple(row["delays_s"])
     row["breaker"] = BreakerSnapshot(*row["breaker"])
-    row["blocked"] = _unpack_blocked(row["blocked"])
+    row["blocked"] = _unpack_lanes(row["blocked"])
+    row["quarantined"] = _unpack_lanes(row["quarantined"])
     return HandlerSnapshot(**row)
 
 
-def _unpack_blocked(values: Sequence[Any]) -> BlockedLanes:
+def _unpack_lanes(values: Sequence[Any]) -> BlockedLanes:
     row = dict(zip(_names(BlockedLanes), values, strict=True))
     row["oldest"] = tuple(BlockedLane(*lane) for lane in row["oldest"])
     return BlockedLanes(**row)
@@ -191,11 +197,13 @@ def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
         "oldest": oldest,
         "delays_s": list(handler.delays_s),
         "breaker": _tree(handler.breaker),
-        "blocked": {
-            **_tree(handler.blocked),
-            "oldest": [_tree(lane) for lane in handler.blocked.oldest],
-        },
+        "blocked": _lanes_tree(handler.blocked),
+        "quarantined": _lanes_tree(handler.quarantined),
     }
+
+
+def _lanes_tree(lanes: BlockedLanes) -> dict[str, Any]:
+    return {**_tree(lanes), "oldest": [_tree(lane) for lane in lanes.oldest]}
 
 
 def _tree(part: object) -> dict[str, Any]:

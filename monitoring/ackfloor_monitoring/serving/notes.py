@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from ackfloor.core.values.durations import format_duration
-from ackfloor.observe import BlockedLanes, HandlerSnapshot, SettingsState, Snapshot
+from ackfloor.observe import BlockedLane, BlockedLanes, HandlerSnapshot, SettingsState, Snapshot
 
 Note = dict[str, str]
+#: What `BlockedLane.head` says of a dead-lettered record that keeps its key quarantined.
+HELD = "held"
 
 
 def settings_notes(state: SettingsState) -> Iterator[Note]:
@@ -27,14 +29,20 @@ def settings_notes(state: SettingsState) -> Iterator[Note]:
 
 
 def lane_notes(snapshots: Iterable[Snapshot], now_ms: int) -> Iterator[Note]:
-    """Which handlers have blocked lanes, in all workers together."""
+    """Which handlers have blocked lanes or quarantined keys, in all workers together."""
     blocked: dict[str, list[BlockedLanes]] = {}
+    quarantined: dict[str, list[BlockedLanes]] = {}
     for snapshot in snapshots:
         for handler in snapshot.handlers:
-            if handler.blocked.count:
-                blocked.setdefault(handler.name, []).append(handler.blocked)
+            for found, lanes in ((blocked, handler.blocked), (quarantined, handler.quarantined)):
+                if lanes.count:
+                    found.setdefault(handler.name, []).append(lanes)
     for name, each in sorted(blocked.items()):
-        yield {"check": "lanes", "message": f"handler {name}: {_blocked(each, now_ms)}"}
+        what = _counted(each, "lane is blocked", "lanes are blocked", now_ms)
+        yield {"check": "lanes", "message": f"handler {name}: {what}"}
+    for name, each in sorted(quarantined.items()):
+        what = _counted(each, "key is quarantined", "keys are quarantined", now_ms)
+        yield {"check": "lanes", "message": f"handler {name}: {what}"}
 
 
 def pause_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
@@ -58,13 +66,22 @@ def pause_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
         yield {"check": "paused", "message": message}
 
 
-def _blocked(each: list[BlockedLanes], now_ms: int) -> str:
+def _counted(each: list[BlockedLanes], one: str, many: str, now_ms: int) -> str:
     count, behind = sum(b.count for b in each), sum(b.behind for b in each)
-    lanes = "lane is blocked" if count == 1 else "lanes are blocked"
     since_ms = min(b.since_ms for b in each if b.since_ms is not None)
     lane = min((lane for b in each for lane in b.oldest), key=lambda lane: lane.since_ms)
     age = format_duration(max(1, (now_ms - since_ms) // 1000))
+    records = "record" if behind == 1 else "records"
     return (
-        f"{count:,} {lanes}, with {behind:,} records behind; the longest for {age}, by "
-        f"{lane.topic}/{lane.partition}/{lane.offset} ({lane.error}); see `ackfloor lanes ls`"
+        f"{count:,} {one if count == 1 else many}, with {behind:,} {records} behind; the longest "
+        f"for {age}{_by(lane)}; see `ackfloor lanes ls`"
     )
+
+
+def _by(lane: BlockedLane) -> str:
+    """The record that a lane waits for, and why, as far as it is known."""
+    if lane.offset < 0:
+        return ""
+    why = ": ".join(filter(None, ["held" if lane.head == HELD else "", lane.error]))
+    place = f"{lane.topic}/{lane.partition}/{lane.offset}"
+    return f", by {place}{f' ({why})' if why else ''}"

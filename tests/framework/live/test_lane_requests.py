@@ -64,6 +64,7 @@ def test_all_workers_act_and_what_was_not_reached_is_named() -> None:
             "handler": "bill",
             "dry_run": False,
             "done": 3,
+            "freed": 0,
             "left": {},
             "missing": ["nobody", "orders/9/1"],
             "refused": {},
@@ -137,7 +138,9 @@ def test_nothing_is_asked_without_the_token() -> None:
         {**GOOD, "action": "delay", "delay_s": -1}, {**GOOD, "action": "delay", "delay_s": True},
         {**GOOD, "action": "delay", "delay_s": float("nan")}, {**GOOD, "dry_run": 1},
         {**GOOD, "reason": 1}, {**GOOD, "reason": "x" * (LONGEST_REASON + 1)},
-        {**GOOD, "reason": "\ud800"},
+        {**GOOD, "reason": "\ud800"}, {**GOOD, "followers": True},
+        {**GOOD, "action": "dead_letter", "followers": 1},
+        {**GOOD, "action": "dead_letter", "followers": "no"},
     ],
     ids=lambda body: str(body)[:60].encode("ascii", "backslashreplace").decode(),
 )  # fmt: skip

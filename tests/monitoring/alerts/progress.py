@@ -97,6 +97,18 @@ CASES = [
         labels=ON_PARTITION,
         over=48,
     ),
+    # In one worker, then in another: a restart does not begin the day anew.
+    Case(
+        "AckfloorKeyQuarantined",
+        {
+            of("quarantined_keys", handler="bill", worker="0"): "0x5 2x700 0x1000",
+            of("quarantined_keys", handler="bill", worker="1"): "0x700 2x800 0x200",
+        },
+        quiet=(1440,),
+        fires=1450,
+        labels={**OF_GROUP, "handler": "bill"},
+        over=1520,
+    ),
     # It grows until the 60th minute. In the first minutes there is no quarter of an hour to judge.
     Case(
         "AckfloorLagGrowing",

@@ -13,9 +13,11 @@ from ackfloor.cli.shared.run_address import ListenOption, read_state, workers_of
 from ackfloor.core.values.durations import format_duration
 
 COLUMNS = (
-    "handler", "consume_timeout", "ordering", "concurrency", "on_failure", "max_redeliveries",
-    "delays", "workers",
+    "handler", "consume_timeout", "ordering", "concurrency", "on_failure", "after_dead_letter",
+    "max_redeliveries", "delays", "workers",
 )  # fmt: skip
+#: The columns that a narrow table drops, in this order.
+SPARE = ("workers", "after_dead_letter", "on_failure", "ordering", "concurrency")
 
 
 def show(
@@ -36,7 +38,7 @@ def show(
     rows = [
         dict(zip(COLUMNS, (*row, workers), strict=True)) for row, workers in sorted(whose.items())
     ]
-    print_rows(rows, output, COLUMNS, ("workers", "on_failure", "ordering", "concurrency"))
+    print_rows(rows, output, COLUMNS, SPARE)
     for number, worker in state["workers"].items():
         if worker is None:
             typer.secho(f"worker {number} is starting", fg="yellow", err=True)
@@ -55,6 +57,8 @@ def _rows(state: Mapping[str, Any]) -> Iterator[tuple[int, tuple[object, ...]]]:
                     each["ordering"],
                     each["concurrency"],
                     each["on_failure"],
+                    # An older run does not tell.
+                    each.get("after_dead_letter", ""),
                     "unlimited" if most is None else str(most),
                     delays,
                 ),

@@ -21,17 +21,17 @@ from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration
 
 COLUMNS = (
-    "handler", "workers", "ordering", "concurrency", "running", "queued", "blocked_lanes",
-    "breaker", "paused_in", "paused_for_s", "paused_until", "paused_reason", "held_for_s",
-    "held_reason", "run",
+    "handler", "workers", "ordering", "concurrency", "running", "queued", "on_failure",
+    "blocked_lanes", "quarantined_keys", "breaker", "paused_in", "paused_for_s", "paused_until",
+    "paused_reason", "held_for_s", "held_reason", "run",
 )  # fmt: skip
 #: The columns of a table.
 TABLE = (
-    "handler", "workers", "ordering", "concurrency", "running", "queued", "blocked", "breaker",
-    "paused", "why", "run",
+    "handler", "workers", "ordering", "concurrency", "running", "queued", "on_failure",
+    "blocked", "quarantined", "breaker", "paused", "why", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
-SPARE = ("run", "workers", "ordering", "concurrency", "queued", "why")
+SPARE = ("run", "workers", "ordering", "on_failure", "concurrency", "queued", "why")
 
 
 def ls(
@@ -43,9 +43,10 @@ def ls(
 
     It asks the runs at their addresses. "running", "queued" and "blocked" are of all workers of a
     run together; "concurrency" is of each. "blocked" is how many keys or partitions wait for a
-    record that failed: see `lanes ls`. "breaker" names each state that the circuit breaker has in
-    a worker: see `breaker show`. "paused" says for how long yet; "itself" is a pause that the
-    handler asked for.
+    record that failed, "quarantined" how many keys wait in retry topics for one: see `lanes ls`.
+    "on_failure" is what a failed record does to its order. "breaker" names each state that the
+    circuit breaker has in a worker: see `breaker show`. "paused" says for how long yet; "itself" is
+    a pause that the handler asked for.
     """
     rows: list[dict[str, Any]] = []
     remarks: list[str] = []
@@ -83,7 +84,9 @@ def handler_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]
             "concurrency": max(h["concurrency"] for h in handlers),
             "running": sum(h["running"] for h in handlers),
             "queued": sum(h["queued"] for h in handlers),
+            "on_failure": handlers[0].get("on_failure", ""),
             "blocked_lanes": sum(h.get("blocked", {}).get("count", 0) for h in handlers),
+            "quarantined_keys": sum(h.get("quarantined", {}).get("count", 0) for h in handlers),
             "breaker": sorted({h.get("breaker", {}).get("state", "") for h in handlers}),
             "paused_in": [number for number, _, _ in paused],
             "paused_for_s": round(max(ends), 1) if ends else None,
@@ -127,6 +130,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
         **row,
         "workers": ", ".join(map(str, row["workers"])),
         "blocked": row["blocked_lanes"],
+        "quarantined": row["quarantined_keys"],
         "breaker": ", ".join(row["breaker"]).replace("_", " "),
         "paused": "; ".join(paused),
         "why": _reasons([row["paused_reason"], row["held_reason"]]),

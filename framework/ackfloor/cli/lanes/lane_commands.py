@@ -1,7 +1,7 @@
-"""`ackfloor lanes retry|delay|park|dead-letter|discard`: move the failed heads of blocked lanes.
+"""`ackfloor lanes retry|delay|park|dead-letter|discard`: move failed heads of lanes and keys.
 
-Each worker acts on its own lanes, on an order that its run passes on, so nothing is lost by it: a
-head that is being delivered, or is being written to the dead-letter topic, is left as it is.
+Each worker acts on its own blocked lanes and quarantined keys, on an order that its run passes on,
+so nothing is lost by it: a head that is being delivered or written is left as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ackfloor.cli.shared.parameters import (
 )
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption
 from ackfloor.cli.shared.runs import Runs
-from ackfloor.core.messages.lane_order import EXHAUSTED, TOO_MANY, Action
+from ackfloor.core.messages.lane_order import EXHAUSTED, PARKED, TOO_MANY, Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON
@@ -52,11 +52,15 @@ _DONE = {
 }
 _LEFT = {
     TOO_MANY: "is more than one order writes: give the order again",
+    PARKED: "is quarantined, so it is in a retry topic already: left as it is",
     EXHAUSTED: "has no attempt left, so it can't be parked: dead-letter it, or leave it to a trial",
     "running": "is being delivered: left as it is",
     "queued": "is about to be delivered: left as it is",
     "withheld": "waits for a trial of the circuit breaker, which decides when: left as it is",
     "dead_lettering": "is on its way to the dead-letter topic already",
+    "moving": "is being written, or not read back yet: left as it is, give the order again",
+    "held": "is dead-lettered already and holds its key: left as it is; `lanes retry` frees the "
+    "key, `lanes dead-letter --followers` gives up what waits behind it",
 }
 
 
@@ -87,7 +91,8 @@ class Which:
             list[str] | None, typer.Option(help="The same for keys that are no text; repeatable.")
         ] = None,
         all_: Annotated[
-            bool, typer.Option("--all", help="All blocked lanes of the handler.")
+            bool,
+            typer.Option("--all", help="All blocked lanes and quarantined keys of the handler."),
         ] = False,
     ) -> Which:
         """From the options; raises SettingError where they name nothing."""
@@ -139,8 +144,9 @@ _HowOption = Annotated[How, Made(How.of)]
 def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     """Try the failed records now, whatever is left of their backoff.
 
-    Each try is an attempt, and counts for the retry policy like any other. Exits with 5 where not
-    all that was named was reached.
+    Each try is an attempt, and counts for the retry policy like any other. A quarantined key that
+    is held, because its record is dead-lettered already, is freed: what waits behind it is handled.
+    Exits with 5 where not all that was named was reached.
     """
     move_heads(Action.RETRY, handler, which, how)
 
@@ -165,25 +171,40 @@ def park(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     """Park the failed records in a retry topic, so that their lanes go on without them.
 
     For handlers with retry topics (on_failure="park") whose circuit breaker withholds records.
-    Exits with 5 where not all that was named was reached.
+    Those of quarantined keys are parked already. Exits with 5 where not all that was named was
+    reached.
     """
     move_heads(Action.PARK, handler, which, how)
 
 
 @lanes_app.command("dead-letter")
-def dead_letter(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
+def dead_letter(
+    handler: _Handler,
+    which: _WhichOption,
+    how: _HowOption,
+    followers: Annotated[
+        bool | None,
+        typer.Option(
+            help="Of quarantined keys: whether what waits behind goes to the dead-letter topic as "
+            "well, or is handled.",
+            show_default="the handler's after_dead_letter",
+        ),
+    ] = None,
+) -> None:
     """Move the failed records to the dead-letter topic; their lanes go on once it is confirmed.
 
     Exits with 5 where not all that was named was reached.
     """
-    move_heads(Action.DEAD_LETTER, handler, which, how)
+    move_heads(Action.DEAD_LETTER, handler, which, how, followers=followers)
 
 
 @lanes_app.command()
 def discard(handler: _Handler, reason: _Reason, which: _WhichOption, how: _HowOption) -> None:
     """Drop the failed records: they are settled, and written nowhere.
 
-    The reason is logged with each. Exits with 5 where not all that was named was reached.
+    The reason is logged with each. A record that holds its quarantined key stays in the dead-letter
+    topic, and what waits behind it is handled. Exits with 5 where not all that was named was
+    reached.
     """
     if not reason.strip() or len(reason) > LONGEST_REASON:
         fix = f"write 1 to {LONGEST_REASON} characters"
@@ -197,8 +218,9 @@ class Outcome:
 
     Attributes:
         done: how many lanes it was done to, or would be.
+        freed: how many of them were quarantined keys that were held, and are free now.
         left: what other heads were doing, which were left as they are -> how many.
-        missing: what was named and is blocked in no worker that answered.
+        missing: what was named and waits in no worker that answered.
         refused: run and worker -> why it did nothing.
         silent: run and worker, of those that did not answer.
     """
@@ -207,7 +229,8 @@ class Outcome:
     handler: str
     dry_run: bool
     done: int = 0
-    left: Counter[str] = field(default_factory=Counter)
+    freed: int = 0
+    left: dict[str, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
@@ -215,7 +238,10 @@ class Outcome:
     def add(self, run: str, answer: Mapping[str, Any]) -> None:
         """One run's answer."""
         self.done += answer["done"]
-        self.left.update(answer["left"])
+        # An older run does not tell, and frees nothing.
+        self.freed += answer.get("freed", 0)
+        # No Counter is stored: `asdict` would count its items.
+        self.left = dict(Counter(self.left) + Counter(answer["left"]))
         self.refused |= {f"{run} worker {n}": why for n, why in answer["refused"].items()}
         self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
 
@@ -233,18 +259,24 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
         typer.Exit: it was not confirmed, or not all that was named was reached.
     """
     asked = {"action": action, "handler": handler, **which.asked, **more}
+    what = f"{_DONE[action]}{', with what waits behind' if more.get('followers') else ''}"
     if not (how.dry_run or how.yes):
-        count = _ask(how, {**asked, "dry_run": True}).done
-        if count:
-            lanes = f"the heads of {count:,} blocked {'lane' if count == 1 else 'lanes'}"
-            text = f"{lanes} of {handler} would be {_DONE[action]}"
+        would = _ask(how, {**asked, "dry_run": True})
+        if would.done:
+            text = f"{_heads(would.done)} of {handler} would be {what}"
+            if would.freed:
+                text += f", {would.freed:,} of them freed, as they are dead-lettered already"
             confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
     outcome = _ask(how, {**asked, "dry_run": how.dry_run})
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
-    _report(outcome, action, quiet=how.output is Output.json)
+    _report(outcome, what, quiet=how.output is Output.json)
     if not outcome.whole:
         raise typer.Exit(Exit.PARTIAL if outcome.done else Exit.FAILURE)
+
+
+def _heads(count: int) -> str:
+    return f"the heads of {count:,} {'lane' if count == 1 else 'lanes'}"
 
 
 def _ask(how: How, asked: dict[str, object]) -> Outcome:
@@ -261,17 +293,23 @@ def _ask(how: How, asked: dict[str, object]) -> Outcome:
     return outcome
 
 
-def _report(outcome: Outcome, action: Action, *, quiet: bool) -> None:
+def _report(outcome: Outcome, what: str, *, quiet: bool) -> None:
     """Say what was done on standard output, unless it was said, and the rest on standard error."""
     if not quiet:
         would = "would be " if outcome.dry_run else ""
-        lanes = f"{outcome.done:,} blocked {'lane' if outcome.done == 1 else 'lanes'}"
-        typer.echo(f"{outcome.handler}: {would}{_DONE[action]}: the heads of {lanes}")
+        if outcome.done > outcome.freed or not outcome.freed:
+            heads = _heads(outcome.done - outcome.freed)
+            typer.echo(f"{outcome.handler}: {would}{what}: {heads}")
+        if outcome.freed:
+            keys = f"{outcome.freed:,} {'key' if outcome.freed == 1 else 'keys'}"
+            typer.echo(f"{outcome.handler}: {would}freed: {keys} that a dead-lettered record held")
     for doing, count in outcome.left.items():
         typer.secho(f"{count:,} {_LEFT[doing]}", fg="yellow", err=True)
     if outcome.missing:
         names = ", ".join(outcome.missing)
-        typer.secho(f"blocked in no worker that answered: {names}", fg="yellow", err=True)
+        typer.secho(
+            f"blocked or quarantined in no worker that answered: {names}", fg="yellow", err=True
+        )
     for who, why in outcome.refused.items():
         # What `post` says begins with the run's address by itself.
         text = why if who in why else f"{who} refused: {why}"

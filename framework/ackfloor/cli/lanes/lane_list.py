@@ -19,11 +19,13 @@ from ackfloor.cli.shared.run_address import (
 from ackfloor.core.values.suggestions import there_are
 
 COLUMNS = (
-    "record", "handler", "key", "head", "attempt", "error", "blocked_s", "next_try_s", "behind",
-    "worker", "run",
+    "record", "handler", "key", "state", "head", "attempt", "error", "blocked_s", "next_try_s",
+    "behind", "worker", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
-SPARE = ("run", "worker", "attempt", "head", "blocked_s", "error")
+SPARE = ("run", "worker", "attempt", "blocked_s", "state", "head", "error")
+#: The states that a handler of `/state` describes lanes of.
+STATES = ("blocked", "quarantined")
 
 
 def ls(
@@ -34,12 +36,15 @@ def ls(
     config: ConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """List the keys and partitions that wait for a record that failed, the longest blocked first.
+    """List the keys and partitions that wait for a record that failed, the longest waiting first.
 
-    It asks the runs at their addresses. A run names the 20 longest blocked of each handler of each
-    worker, and how many more there are. "head" is what the failed record is doing: waiting for its
-    backoff, withheld by the circuit breaker until a trial, queued, running, or on its way to the
-    dead-letter topic. "attempt" is which delivery failed last. "behind" is how many records wait
+    It asks the runs at their addresses. A run names of each handler of each worker the 20 that have
+    been blocked for longest, the 20 that have been quarantined for longest, and how many more there
+    are. "record" is the failed record, of a quarantined key by its place in the source topic.
+    "head" is what it is doing: waiting for its next try, withheld by the circuit breaker until a
+    trial, queued, running, or on its way to the dead-letter topic; of a quarantined key also
+    moving (being written, or not read back yet), or held: it is dead-lettered, and its key waits
+    for `lanes retry`. "attempt" is which delivery failed last. "behind" is how many records wait
     behind it. Keys and errors are shown as [redaction] allows.
     """
     rows: list[dict[str, Any]] = []
@@ -61,27 +66,41 @@ def ls(
 
 
 def lane_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]:
-    """A row for each blocked lane that a run's state names."""
+    """A row for each blocked lane and quarantined key that a run's state names."""
     now_ms = state["now_ms"]
     for number, worker in workers_of(state):
-        for name, blocked in blocked_of(worker):
-            for lane in blocked["oldest"]:
-                next_ms = lane["next_try_ms"]
-                yield {
-                    "record": f"{lane['topic']}/{lane['partition']}/{lane['offset']}",
-                    "handler": name,
-                    "key": lane["key"],
-                    "head": lane["head"],
-                    "attempt": lane["attempt"],
-                    "error": lane["error"],
-                    "blocked_s": round(max(0, now_ms - lane["since_ms"]) / 1000, 1),
-                    "next_try_s": None
-                    if next_ms is None
-                    else round(max(0, next_ms - now_ms) / 1000, 1),
-                    "behind": lane["behind"],
-                    "worker": number,
-                    "run": run,
-                }
+        for kind in STATES:
+            for name, lanes in lanes_of(worker, kind):
+                for lane in lanes["oldest"]:
+                    yield {
+                        "record": _record(lane),
+                        "handler": name,
+                        "key": lane["key"],
+                        "state": kind,
+                        "head": lane["head"],
+                        # Not known before it is read.
+                        "attempt": lane["attempt"] or None,
+                        "error": lane["error"],
+                        "blocked_s": _seconds(now_ms - lane["since_ms"]),
+                        "next_try_s": _seconds_until(lane["next_try_ms"], now_ms),
+                        "behind": lane["behind"],
+                        "worker": number,
+                        "run": run,
+                    }
+
+
+def _record(lane: Mapping[str, Any]) -> str:
+    """The place of a head; of its partition alone before it is known."""
+    place = f"{lane['topic']}/{lane['partition']}"
+    return place if lane["offset"] < 0 else f"{place}/{lane['offset']}"
+
+
+def _seconds(ms: int) -> float:
+    return round(max(0, ms) / 1000, 1)
+
+
+def _seconds_until(ms: int | None, now_ms: int) -> float | None:
+    return None if ms is None else _seconds(ms - now_ms)
 
 
 def handlers_of(state: Mapping[str, Any]) -> set[str]:
@@ -89,38 +108,53 @@ def handlers_of(state: Mapping[str, Any]) -> set[str]:
     return {each["name"] for _, worker in workers_of(state) for each in worker["handlers"]}
 
 
-def blocked_of(worker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The handlers of a worker that have blocked lanes, and what its state says of these."""
+def lanes_of(worker: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The handlers of a worker that have lanes in a state, and what is said of these."""
     for handler in worker["handlers"]:
         # An older run does not tell.
-        blocked = handler.get("blocked")
-        if blocked and blocked["count"]:
-            yield handler["name"], blocked
+        lanes = handler.get(kind)
+        if lanes and lanes["count"]:
+            yield handler["name"], lanes
 
 
-def blocked_totals(state: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """Handler -> how many of its lanes are blocked in all workers, and how many records wait."""
+def blocked_of(worker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The handlers of a worker that have blocked lanes, and what its state says of these."""
+    return lanes_of(worker, "blocked")
+
+
+def quarantined_of(worker: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The handlers of a worker that have quarantined keys, and what its state says of these."""
+    return lanes_of(worker, "quarantined")
+
+
+def lane_totals(state: Mapping[str, Any], kind: str) -> dict[str, tuple[int, int]]:
+    """Handler -> how many of its lanes are in a state in all workers, and how many records wait."""
     totals: dict[str, tuple[int, int]] = {}
     for _, worker in workers_of(state):
-        for name, blocked in blocked_of(worker):
-            lanes, behind = totals.get(name, (0, 0))
-            totals[name] = lanes + blocked["count"], behind + blocked["behind"]
+        for name, lanes in lanes_of(worker, kind):
+            count, behind = totals.get(name, (0, 0))
+            totals[name] = count + lanes["count"], behind + lanes["behind"]
     return totals
 
 
-def blocked_remarks(state: Mapping[str, Any]) -> Sequence[str]:
-    """A line for each handler with blocked lanes, for commands that show something else."""
+def lane_remarks(state: Mapping[str, Any], kinds: Sequence[str] = STATES) -> Sequence[str]:
+    """A line for each handler with lanes that wait, for commands that show something else."""
+    what = {"blocked": "lane", "quarantined": "key"}
     return [
-        f"{name}: {lanes} blocked {'lane' if lanes == 1 else 'lanes'}, {behind} records behind: "
+        f"{name}: {count} {kind} {what[kind]}{'' if count == 1 else 's'}, {behind} records behind: "
         "see `ackfloor lanes ls`"
-        for name, (lanes, behind) in sorted(blocked_totals(state).items())
+        for kind in kinds
+        for name, (count, behind) in sorted(lane_totals(state, kind).items())
     ]
 
 
-def not_named(state: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each worker and handler with more blocked lanes than the state names."""
+def not_named(state: Mapping[str, Any], kinds: Sequence[str] = STATES) -> Iterator[str]:
+    """A line for each worker and handler with more lanes that wait than the state names."""
+    what = {"blocked": "lanes", "quarantined": "keys"}
     for number, worker in workers_of(state):
-        for name, blocked in blocked_of(worker):
-            more = blocked["count"] - len(blocked["oldest"])
-            if more > 0:
-                yield f"worker {number}: {more} more lanes of {name} are blocked, each for less"
+        for kind in kinds:
+            for name, lanes in lanes_of(worker, kind):
+                more = lanes["count"] - len(lanes["oldest"])
+                if more > 0:
+                    text = f"{more} more {what[kind]} of {name} are {kind}, each for less"
+                    yield f"worker {number}: {text}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from ackfloor.cli.lanes.lane_list import blocked_of
+from ackfloor.cli.lanes.lane_list import blocked_of, quarantined_of
 from ackfloor.cli.progress.progress_watch import (
     GroupOption,
     NotThere,
@@ -55,12 +55,14 @@ class Live(NamedTuple):
         part: the partition's part of `/state`.
         busy: the offsets in flight, as far as `/state` names them.
         blocked: the offsets of failed records that block a key or partition, likewise.
+        quarantined: the offsets of those whose key is quarantined, likewise.
         now_ms: the run's clock.
     """
 
     part: Mapping[str, Any]
     busy: Sequence[int]
     blocked: Sequence[int]
+    quarantined: Sequence[int]
     now_ms: int
 
 
@@ -158,9 +160,17 @@ def _live(state: Mapping[str, Any]) -> dict[Place, Live]:
     for _, worker in workers_of(state):
         busy = _offsets(each for handler in worker["handlers"] for each in handler["oldest"])
         blocked = _offsets(lane for _, each in blocked_of(worker) for lane in each["oldest"])
+        heads = (lane for _, each in quarantined_of(worker) for lane in each["oldest"])
+        quarantined = _offsets(lane for lane in heads if lane["offset"] >= 0)
         for part in worker["partitions"]:
             place = part["topic"], part["partition"]
-            found[place] = Live(part, busy.get(place, []), blocked.get(place, []), state["now_ms"])
+            found[place] = Live(
+                part,
+                busy.get(place, []),
+                blocked.get(place, []),
+                quarantined.get(place, []),
+                state["now_ms"],
+            )
     return found
 
 
@@ -184,19 +194,25 @@ def _row(seen: Progress, live: Live | None, written_ms: int | None, width: int) 
         "written_s_ago": None if ago_s is None else round(ago_s, 1),
         "seen": "commit" if live is None else "live",
         "map": "" if floor is None else ack_strip(floor, seen.runs, read_to or 0, busy, width),
-        "note": seen.note or _blocked_note(live),
+        "note": seen.note or _lanes_note(live),
         **facts,
     }
     return {name: row[name] for name in COLUMNS}
 
 
-def _blocked_note(live: Live | None) -> str:
-    """Which failed records block a key or partition, the first few by their offsets."""
-    if live is None or not live.blocked:
+def _lanes_note(live: Live | None) -> str:
+    """Which failed records others wait for, the first few by their offsets."""
+    if live is None or not (live.blocked or live.quarantined):
         return ""
-    named = ", ".join(map(str, sorted(live.blocked)[:MOST_NAMED]))
-    more = len(live.blocked) - MOST_NAMED
-    return f"blocked by {named}{f' and {more} more' if more > 0 else ''}: see `lanes ls`"
+    heads = (("blocked by", live.blocked), ("quarantined behind", live.quarantined))
+    named = [f"{how} {_first_few(offsets)}" for how, offsets in heads if offsets]
+    return f"{'; '.join(named)}: see `lanes ls`"
+
+
+def _first_few(offsets: Sequence[int]) -> str:
+    more = len(offsets) - MOST_NAMED
+    named = ", ".join(map(str, sorted(offsets)[:MOST_NAMED]))
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _for_people(row: Row, group: str | None) -> Row:

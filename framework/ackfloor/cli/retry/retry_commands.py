@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackfloor.cli.lanes.lane_list import blocked_of, not_named
+from ackfloor.cli.lanes.lane_list import blocked_of, lane_remarks, not_named
 from ackfloor.cli.retry.retry_promote import bury, is_retry_topic, promote
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
@@ -82,7 +82,7 @@ def ls(
     state = {} if topics else state_if_any(listen, brokers.config)
     rows += blocked_rows(state, group)
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
-    for text in not_named(state):
+    for text in (*not_named(state, ["blocked"]), *lane_remarks(state, ["quarantined"])):
         typer.secho(text, fg="yellow", err=True)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ackfloor.cli.handlers.handler_list import paused_remarks
-from ackfloor.cli.lanes.lane_list import blocked_remarks
+from ackfloor.cli.lanes.lane_list import lane_remarks
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, age_s, read_state, unreported, workers_of
@@ -48,7 +48,7 @@ def inflight(
     found.sort(key=lambda row: -row["running_s"])
     columns = (*COLUMNS, "stack") if trace else COLUMNS
     print_rows([{name: row[name] for name in columns} for row in found], output, columns, SPARE)
-    for text in (*_left_out(state), *blocked_remarks(state), *paused_remarks(state)):
+    for text in (*_left_out(state), *lane_remarks(state), *paused_remarks(state)):
         typer.secho(text, fg="yellow", err=True)
 
 

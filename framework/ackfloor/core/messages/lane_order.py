@@ -22,6 +22,8 @@ MOST_WRITES = 10_000
 TOO_MANY = "too_many"
 #: What a withheld head is called that has no attempt left, and so is not parked.
 EXHAUSTED = "exhausted"
+#: What a quarantined head is called that is to be parked, and is parked.
+PARKED = "parked"
 
 Place = tuple[str, int, int]
 
@@ -34,7 +36,7 @@ class LaneOrder:
         wanted: keys, or places (topic, partition, offset) of heads; all lanes where empty.
         delay_s: of `DELAY`: in how many seconds the head is tried.
         with_behind: of `DEAD_LETTER`: whether those behind a quarantined head go with it; None for
-            what the handler says.
+            what the handler says, which leaves a head that is held as it is.
         reason: of `DISCARD`: why, for the log.
         dry_run: change nothing, and answer what it would be.
     """
@@ -54,13 +56,15 @@ class LaneAnswer:
 
     Attributes:
         done: how many lanes it did it to, or would.
+        freed: of how many of them the head was dead-lettered already, and held its key until now.
         left: what a head was doing, of those that it left as they were -> how many; or `TOO_MANY`,
-            or `EXHAUSTED`.
+            `EXHAUSTED` or `PARKED`.
         found: which of the order's `wanted` it has, by their places there.
         refused: why it did nothing; empty where it did.
     """
 
     done: int = 0
+    freed: int = 0
     left: dict[str, int] = field(default_factory=dict)
     found: set[int] = field(default_factory=set)
     refused: str = ""

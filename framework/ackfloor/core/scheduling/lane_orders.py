@@ -84,7 +84,7 @@ class LaneOrders:
             # `retry bury` of a record that is retried in place in a retry topic.
             left[Head.DEAD_LETTERING] += len(heads) - answer.done
         answer.left = dict(left)
-        if handler.rules.quarantines and order.action is not Action.PARK:
+        if handler.rules.quarantines:
             self._quarantine_orders.carry_out(order, answer, now)
         return answer
 
@@ -96,8 +96,13 @@ class LaneOrders:
             head = newest(lane)
             if head is None or head.assignment.stopping:
                 continue
-            names = (head.key, (head.topic, head.partition, head.record_offset))
-            here = {places[name] for name in names if name is not None and name in places}
+            origin = head.origin
+            names: set[object] = {
+                head.key,
+                (head.topic, head.partition, head.record_offset),
+                (origin.topic, origin.partition, origin.offset),
+            }
+            here = {places[name] for name in names if name in places}
             if here or not wanted:
                 found |= here
                 yield lane, head

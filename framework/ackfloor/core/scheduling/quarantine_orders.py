@@ -2,8 +2,9 @@
 
 Theory. As with blocked lanes (`lane_orders`), an operator moves a head that waits: it is tried now,
 or at another time; or it ends, and those behind it go on or go with it. A head that is held is in
-the dead-letter topic already: any of these frees its key. What is being written, is not read yet,
-is queued or runs stays as it is.
+the dead-letter topic already, so nothing can become of it: its key is freed by trying or discarding
+it, and by a word on those behind it. What is being written, is not read yet, is queued or runs
+stays as it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import islice
 from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.messages.lane_order import (
     MOST_WRITES,
+    PARKED,
     TOO_MANY,
     Action,
     LaneAnswer,
@@ -28,7 +30,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
 from ackfloor.core.scheduling.quarantine_renewal import is_held
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
-from ackfloor.core.state.assignment import HandlerState
+from ackfloor.core.state.assignment import AfterDeadLetter, HandlerState
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from ackfloor.core.state.worker_state import WorkerState
 
@@ -49,12 +51,15 @@ class QuarantineOrders:
         left = Counter(answer.left)
         for quarantine in list(self._wanted(handler, order, answer.found)):
             head, doing = head_of(quarantine)
-            if head is None or doing not in {Head.WAITING, Head.HELD}:
+            if order.action is Action.PARK:
+                left[PARKED] += 1
+            elif head is None or not _may_move(doing, order):
                 left[doing] += 1
             elif order.action is Action.DEAD_LETTER and answer.done >= MOST_WRITES:
                 left[TOO_MANY] += 1
             else:
                 answer.done += 1
+                answer.freed += doing is Head.HELD and not order.with_behind
                 if not order.dry_run:
                     self._move(quarantine, head, doing, order, now)
         answer.left = dict(left)
@@ -87,10 +92,9 @@ class QuarantineOrders:
         order: LaneOrder,
         now: Now,
     ) -> None:
-        rules = head.assignment.handler.rules
         if doing is Head.HELD:
-            goes = order.action is Action.DEAD_LETTER and order.with_behind is not False
-            self._quarantines.release(quarantine, "dead_letter" if goes else "continue", now)
+            after: AfterDeadLetter = "dead_letter" if order.with_behind else "continue"
+            self._quarantines.release(quarantine, after, now)
             return
         [(due_s, _)] = head.assignment.waiting.take({head.record_offset})
         if order.action is Action.RETRY:
@@ -100,10 +104,10 @@ class QuarantineOrders:
         elif order.action is Action.DISCARD:
             self._discard(head, order, now)
         else:
-            after = rules.after_dead_letter
+            rest = head.assignment.handler.rules.after_dead_letter
             if order.with_behind is not None:
-                after = "dead_letter" if order.with_behind else "continue"
-            self._outbox.bury(head, now, after=after)
+                rest = "dead_letter" if order.with_behind else "continue"
+            self._outbox.bury(head, now, after=rest)
 
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         if head.envelope is not None:
@@ -145,6 +149,15 @@ def head_of(quarantine: Quarantine) -> tuple[TrackedDelivery | None, Head]:
     if newest.retrying:
         return newest, Head.RUNNING if newest.started_s and not newest.closed else Head.QUEUED
     return newest, Head.WAITING if newest is quarantine.current else Head.MOVING
+
+
+def _may_move(doing: Head, order: LaneOrder) -> bool:
+    """Whether an order does something to a head, or to those behind one that is held."""
+    if doing is not Head.HELD:
+        return doing is Head.WAITING
+    if order.action is Action.DEAD_LETTER:
+        return order.with_behind is not None
+    return order.action is not Action.DELAY
 
 
 def quarantined_lanes(handler: HandlerState, state: WorkerState, now: Now) -> BlockedLanes:

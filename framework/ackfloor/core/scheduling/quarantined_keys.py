@@ -512,6 +512,7 @@ class Quarantines:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""
         handler.lanes.quarantined.pop(quarantine.key, None)
         self._undrained.pop(quarantine, None)
+        self._touched.pop(quarantine, None)
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
         batch: Sequence[TrackedDelivery] = [

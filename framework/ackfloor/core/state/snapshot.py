@@ -163,6 +163,8 @@ class HandlerSnapshot:
         lane_waiting: records that wait in the order of their key or partition, for the one in front
             of them or, the first, for a slot. A key with one record has none.
         on_failure: "park", "block" or "quarantine".
+        after_dead_letter: what becomes of the records behind a dead-lettered one where it
+            quarantines: "continue", "dead_letter" or "hold"; otherwise empty.
         delays_s: the distinct waits of its retry policy, shortest first.
         max_redeliveries: None for no limit.
         breaker: its circuit breaker.
@@ -185,6 +187,7 @@ class HandlerSnapshot:
     oldest: tuple[RunningDelivery, ...]
     tripped: bool = False
     on_failure: str = "park"
+    after_dead_letter: str = ""
     delays_s: tuple[float, ...] = ()
     max_redeliveries: int | None = None
     lane_waiting: int = 0

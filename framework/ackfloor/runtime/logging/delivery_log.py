@@ -17,6 +17,7 @@ from ackfloor.core.messages.events import (
     BreakerOpened,
     DeliveryFailed,
     Event,
+    KeyNotQuarantined,
     MetadataIgnored,
     PublishFailed,
     RecordDeadLettered,
@@ -31,6 +32,13 @@ from ackfloor.runtime.logging.rate_limit import RateLimit
 
 log = logging.getLogger("ackfloor.worker")
 
+#: Why a key is not quarantined, and what to do.
+_NOT_QUARANTINED = {
+    "full": "the worker has as many quarantined keys as it may; `ackfloor lanes ls` shows them: "
+    "mend what they fail of, or start more workers",
+    "partitions": "a retry topic has fewer partitions than its source; give it as many "
+    "(`ackfloor topics plan` names it)",
+}
 #: Offsets in a line about what an operator discarded.
 MOST_OFFSETS = 100
 
@@ -53,6 +61,7 @@ class DeliveryLog:
         self._dead = self._kind("%d more records were dead-lettered")
         self._batches = self._kind("%d more calls with several records failed")
         self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
+        self._blocking = self._kind("%d more keys could not be quarantined")
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
         #: What an operator has discarded in this turn.
         self._dropped: list[RecordDiscarded] = []
@@ -98,6 +107,9 @@ class DeliveryLog:
                 self._batch(event)
         elif isinstance(event, BreakerOpened | BreakerClosed):
             self._breaker(event)
+        elif isinstance(event, KeyNotQuarantined):
+            if self._blocking.admits(now_s):
+                _not_quarantined(event)
         elif isinstance(event, RecordsDeleted):
             log.error(
                 "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
@@ -247,6 +259,16 @@ def _dead(event: RecordDeadLettered) -> None:
         # What was given up behind another record has no error.
         ", ".join(filter(None, (event.reason, event.error_type))),
         extra=_fields(event),
+    )
+
+
+def _not_quarantined(event: KeyNotQuarantined) -> None:
+    log.warning(
+        "%s/%d: handler %s: a key whose record failed is not quarantined, and blocks in place: %s",
+        event.topic,
+        event.partition,
+        event.handler,
+        _NOT_QUARANTINED[event.why],
     )
 
 

@@ -135,6 +135,7 @@ def _handler(
         tripped=handler.circuit.breaker.is_open,
         breaker=_breaker(handler, state, now),
         on_failure=_on_failure(rules),
+        after_dead_letter=rules.after_dead_letter if rules.quarantines else "",
         delays_s=rules.policy.tiers(),
         max_redeliveries=rules.policy.max_redeliveries,
         lane_waiting=handler.lanes.records(),

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Self
 from ackfloor.app import Value, encode
 from ackfloor.core.parking.topic_names import dlq_topic
 from ackfloor.core.records.record import Origin
+from ackfloor.core.scheduling.blocked_lanes import Head
+from ackfloor.core.scheduling.quarantine_orders import head_of
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.declare.broadcast_mode import check_settings
@@ -30,6 +32,7 @@ from ackfloor.testing.kit.observations import (
     HandledRecord,
     Observations,
     ParkedRecord,
+    QuarantinedKey,
     SeenRecord,
     Trouble,
     parked,
@@ -48,6 +51,7 @@ from ackfloor.testing.memory.memory_broker import MemoryBroker
 
 if TYPE_CHECKING:
     from ackfloor.app import App
+    from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
 
@@ -269,7 +273,8 @@ class Harness:
     def parked(self, topic: str) -> list[ParkedRecord]:
         """What waits in the retry topics of a source topic now, soonest due first.
 
-        A record is here from the moment it is parked until it is delivered again.
+        A record is here from the moment it is parked until it is delivered again. What waits for
+        another record of its key comes last.
         """
         memory_worker, _ = self._running()
         self._check_source(topic)
@@ -281,7 +286,23 @@ class Harness:
             for record in self.broker.records(tier)
             if _waits(assignments.get((tier, record.partition())), record.offset())
         ]
-        return sorted(found, key=lambda record: (record.due or self.now, record.topic))
+        return sorted(found, key=lambda r: (r.due is None, r.due or self.now, r.topic))
+
+    def quarantined(self, topic: str) -> dict[bytes, QuarantinedKey]:
+        """The keys of a source topic that are quarantined now, the longest quarantined first."""
+        memory_worker, _ = self._running()
+        self._check_source(topic)
+        return {
+            key: QuarantinedKey(
+                partition=partition,
+                offset=quarantine.head,
+                behind=quarantine.behind,
+                held=head_of(quarantine)[1] is Head.HELD,
+            )
+            for handler in memory_worker.loop.engine.state.handlers.values()
+            for (source, partition, key), quarantine in handler.lanes.quarantined.items()
+            if source == topic and isinstance(key, bytes) and quarantine.head is not None
+        }
 
     def dlq(self, topic: str) -> list[ParkedRecord]:
         """The dead letters of a source topic, in order."""
@@ -331,4 +352,17 @@ def _waits(assignment: Assignment | None, offset: int) -> bool:
     if offset in assignment.withheld:
         # It has failed again since, and its circuit breaker withholds it.
         return False
-    return any(delivery.offset == offset for delivery in assignment.waiting)
+    if any(delivery.offset == offset for delivery in assignment.waiting):
+        return True
+    delivery = assignment.tracker.open.get(offset)
+    return delivery is not None and _waits_for_another(delivery)
+
+
+def _waits_for_another(delivery: TrackedDelivery) -> bool:
+    """Whether a record waits in a quarantined key: behind its head, or as one that holds it."""
+    lanes = delivery.assignment.handler.lanes
+    quarantine = lanes.quarantined.get(delivery.lane_key(True))
+    if quarantine is None or delivery is quarantine.current:
+        return False
+    offset = delivery.origin.offset
+    return offset in quarantine and quarantine.at(offset) is delivery

@@ -92,6 +92,23 @@ class ParkedRecord(SeenRecord):
     due: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedKey:
+    """A key of a handler with `on_failure="quarantine"`, whose first record failed and is parked.
+
+    Attributes:
+        partition: of the source topic.
+        offset: of the record that failed, in that partition.
+        behind: how many records wait behind it.
+        held: it is dead-lettered, and its key waits for an operator (`after_dead_letter="hold"`).
+    """
+
+    partition: int
+    offset: int
+    behind: int
+    held: bool
+
+
 def own_headers(headers: Headers | None) -> tuple[tuple[str, bytes | None], ...]:
     """A record's headers without those of ackfloor."""
     return tuple(header for header in headers or () if not header[0].startswith(PREFIX))

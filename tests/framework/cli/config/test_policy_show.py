@@ -76,6 +76,7 @@ def test_what_a_failure_does_is_told_as_the_handler_says_it(
     finally:
         run.stop()
     assert row["on_failure"] == on_failure
+    assert row["after_dead_letter"] == ("continue" if on_failure == "quarantine" else "")
 
 
 def test_without_a_run_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -201,7 +201,8 @@ def test_handlers_are_listed(stages: tuple[Stage, Stage]) -> None:
     assert tuple(of_run[first.listen]) == COLUMNS
     assert of_run[first.listen] == {
         "handler": "bill", "workers": [0, 1], "ordering": "key", "concurrency": 64, "running": 4,
-        "queued": 10, "blocked_lanes": 6, "breaker": ["closed", "slow_start"], "paused_in": [0],
+        "queued": 10, "on_failure": "block", "blocked_lanes": 6, "quarantined_keys": 4,
+        "breaker": ["closed", "slow_start"], "paused_in": [0],
         "paused_for_s": 60.0, "paused_until": "2023-11-14T22:14:21Z",
         "paused_reason": "a migration", "held_for_s": 0.0, "held_reason": "", "run": first.listen,
     }  # fmt: skip
@@ -237,6 +238,7 @@ def test_an_older_run_tells_nothing_of_pauses() -> None:
     state = {"now_ms": 2, "workers": {"0": {"taken_ms": 1, "handlers": [bill]}, "1": None}}
     [row] = handler_rows(state, "run")
     assert (row["workers"], row["paused_in"], row["blocked_lanes"]) == ([0], [], 0)
+    assert (row["on_failure"], row["quarantined_keys"]) == ("", 0)
 
 
 # Variables.

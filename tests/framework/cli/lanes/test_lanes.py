@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from ackfloor.cli.main import cli
 from ackfloor.cli.retry import retry_commands
 from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.scheduling import lane_orders
+from ackfloor.core.state.snapshot import BlockedLanes
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import PATH, LaneRequests
@@ -27,6 +29,12 @@ from tests.framework.live.test_lane_requests import Run
 from tests.monitoring.samples import handler, partition, snapshot
 
 TOKEN = "s3cret" * 8
+
+
+class AtAddress(Protocol):
+    """A run that answers."""
+
+    listen: str
 
 
 class Stage:
@@ -48,7 +56,7 @@ class Stage:
         """Workers report how they are."""
         for number, world in enumerate(self.run.workers):
             worker = WorkerMetrics()
-            bill = handler(blocked=world.blocked)
+            bill = handler(blocked=world.blocked, quarantined=BlockedLanes())
             parts = (replace(partition(), topic="orders", handler="bill"),)
             report = snapshot(handlers=(bill,), partitions=parts)
             worker.snapshot(replace(report, taken_ms=START_MS + 4_000))
@@ -67,7 +75,7 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[St
         stage.metrics.stop()
 
 
-def done(command: str, *arguments: str, on: tuple[Stage, ...], token: bool = True) -> Result:
+def done(command: str, *arguments: str, on: Sequence[AtAddress], token: bool = True) -> Result:
     """The command, run to its end."""
     listen = [text for stage in on for text in ("--listen", stage.listen)]
     more = ["--token-file", "token"] if token else []
@@ -80,8 +88,9 @@ def test_the_blocked_lanes_of_all_runs_are_listed(stages: tuple[Stage, Stage]) -
     listed = done("lanes ls", "-o", "json", on=stages, token=False)
     rows = json.loads(listed.stdout)
     assert rows[0] == {
-        "record": "orders/0/0", "handler": "bill", "key": "a", "head": "waiting", "attempt": 1,
-        "error": "shop.Boom: no stock for 4711", "blocked_s": 4.0, "next_try_s": 6.0, "behind": 2,
+        "record": "orders/0/0", "handler": "bill", "key": "a", "state": "blocked",
+        "head": "waiting", "attempt": 1, "error": "shop.Boom: no stock for 4711",
+        "blocked_s": 4.0, "next_try_s": 6.0, "behind": 2,
         "worker": 0, "run": stages[0].listen,
     }  # fmt: skip
     assert sorted(row["key"] for row in rows) == ["a", "b", "b", "c"]
@@ -107,8 +116,8 @@ def test_heads_are_moved_in_all_workers_of_all_runs(stages: tuple[Stage, Stage])
     wanted = ("--key", "b", "--key", "c", "--key", "nobody", "--yes")
     moved = done("lanes retry", "bill", *wanted, on=stages)
     assert moved.exit_code == Exit.PARTIAL
-    assert moved.stdout == "bill: tried now: the heads of 3 blocked lanes\n"
-    assert "blocked in no worker that answered: nobody" in moved.stderr
+    assert moved.stdout == "bill: tried now: the heads of 3 lanes\n"
+    assert "blocked or quarantined in no worker that answered: nobody" in moved.stderr
     first = stages[0].run.workers[0]
     first.tick()
     assert first.offsets_started() == [1, 4, 7]
@@ -121,7 +130,8 @@ def test_all_lanes_of_a_handler_are_moved(stages: tuple[Stage, Stage]) -> None:
     )
     assert moved.exit_code == Exit.OK
     assert json.loads(moved.stdout) == {
-        "action": "discard", "handler": "bill", "dry_run": False, "done": 4, "left": {},
+        "action": "discard", "handler": "bill", "dry_run": False, "done": 4, "freed": 0,
+        "left": {},
         "missing": [], "refused": {}, "silent": [],
     }  # fmt: skip
     assert json.loads(done("lanes ls", "-o", "json", on=stages, token=False).stdout) == []
@@ -139,7 +149,7 @@ def test_a_dry_run_says_what_it_would_be(stages: tuple[Stage, Stage]) -> None:
     """And changes nothing; without it, and without a terminal, --yes is needed."""
     dry = done("lanes dead-letter", "bill", "--all", "--dry-run", on=stages)
     assert dry.stdout == (
-        "bill: would be on the way to the dead-letter topic: the heads of 4 blocked lanes\n"
+        "bill: would be on the way to the dead-letter topic: the heads of 4 lanes\n"
     )
     asked = done("lanes dead-letter", "bill", "--all", on=stages)
     assert asked.exit_code == Exit.USAGE
@@ -161,6 +171,8 @@ def test_what_is_left_refused_or_silent_is_said(stages: tuple[Stage, Stage]) -> 
     assert "1 is being delivered: left as it is" in moved.stderr
     assert f"no answer from {first.listen} worker 1" in moved.stderr
     assert not running.closed
+    told = done("lanes delay", "bill", "1m", "--all", "-y", "-o", "json", on=(first,))
+    assert json.loads(told.stdout)["left"] == {"dead_lettering": 2}
 
 
 def test_a_run_that_does_not_answer_is_named(stages: tuple[Stage, Stage]) -> None:
@@ -184,7 +196,7 @@ def test_a_run_that_has_ended_keeps_no_other_from_acting(
     own.chmod(0o600)
     moved = done("lanes retry", "bill", "--all", "--yes", on=stages, token=False)
     assert moved.exit_code == Exit.PARTIAL
-    assert moved.stdout == "bill: tried now: the heads of 3 blocked lanes\n"
+    assert moved.stdout == "bill: tried now: the heads of 3 lanes\n"
     assert moved.stderr.startswith(f"{second.listen} refused: ")
     own.unlink()
     none = done("lanes retry", "bill", "--all", "--yes", on=stages, token=False)
@@ -248,7 +260,7 @@ def test_other_commands_point_at_blocked_lanes(stages: tuple[Stage, Stage]) -> N
 def test_retry_moves_them_too(stages: tuple[Stage, Stage]) -> None:
     """`retry promote` and `retry bury` take records of a source topic that block their lane."""
     moved = done("retry promote", "orders/0/0", "--yes", on=stages[:1])
-    assert moved.stdout == "bill: tried now: the heads of 1 blocked lane\n"
+    assert moved.stdout == "bill: tried now: the heads of 1 lane\n"
     moved = done("retry bury", "orders/0/1", "--yes", on=stages[:1])
     assert moved.exit_code == Exit.OK
     stages[0].run.workers[0].take()

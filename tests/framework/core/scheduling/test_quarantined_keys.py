@@ -837,6 +837,70 @@ def test_a_record_with_a_lower_offset_waits_for_the_one_that_runs(world: Quarant
     assert is_at_rest(world)
 
 
+# Copies that come after a takeover: a former owner's writes arrive late.
+
+
+def test_a_late_copy_of_a_source_record_that_runs_is_its_twin(world: QuarantineWorld) -> None:
+    """It fails: what was read meanwhile is settled when it is written, and strands nothing."""
+    world.produce("aa")
+    running = world.start()
+    world.append(SHORT, headers=parked_headers(0, due_ms=START_MS + 60_000))
+    world.poll()
+    world.finish(running, BOOM)
+    assert world.open(SHORT) == [0]
+    world.confirm_all()
+    assert world.open(SHORT) == []
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 1), (0, 0, 2), (0, 1, 1)]
+    assert is_at_rest(world)
+
+
+def test_late_copies_that_wait_in_the_lane_of_a_record_that_fails(world: QuarantineWorld) -> None:
+    """Of itself, and of what is behind it: these were due, and may not run any more."""
+    world.produce("aaa")
+    running = world.start()
+    for origin in (1, 0):
+        world.append(SHORT, headers=parked_headers(origin))
+        world.poll()
+        world.tick(0.1)
+    world.finish(running, BOOM)
+    world.come_to_rest()
+    firsts = list(dict.fromkeys(offset for _, offset in world.handled))
+    assert firsts == [0, 1, 2]
+    assert is_at_rest(world)
+
+
+def test_a_late_copy_that_was_read_before_its_source_record(world: QuarantineWorld) -> None:
+    """The copy is open: the source record is settled, and takes no place from it."""
+    for _ in range(3):
+        world.append(SOURCE)
+    for origin in (0, 1):
+        world.append(SHORT, headers=parked_headers(origin, due_ms=START_MS + 500))
+    world.poll(SHORT)
+    world.poll(SOURCE)
+    assert world.leaving() == [(LONG, 0, 2, Reason.BEHIND)]
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 2), (0, 1, 2), (0, 2, 1)]
+    assert is_at_rest(world)
+
+
+def test_a_key_that_was_freed_is_not_freed_again_in_another_ones_place() -> None:
+    """Its partition left and came back, and it was quarantined anew, before time passed."""
+    world = parked("a")
+    world.leave_all(lost=True)
+    world.logs[SHORT, 0].clear()
+    world.stored[SOURCE, 0] = (1, "")
+    world.gain()
+    world.produce("aa")
+    running = world.start()
+    world.finish(running, BOOM)
+    world.tick()
+    assert world.quarantined[SOURCE, 0, b"a"].behind == 1
+    world.come_to_rest()
+    assert [offset for _, offset in world.handled] == [1, 2]
+    assert is_at_rest(world)
+
+
 # Renewal.
 
 

@@ -10,7 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
-from ackfloor.core.messages.events import DeliveryTimedOut, RecordDeadLettered, RecordDiscarded
+from ackfloor.core.messages.events import (
+    DeliveryTimedOut,
+    KeyNotQuarantined,
+    RecordDeadLettered,
+    RecordDiscarded,
+)
 from ackfloor.core.records.envelope import Reason
 from ackfloor.runtime.logging.delivery_log import MOST_OFFSETS, DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
@@ -154,3 +159,22 @@ def test_a_log_line_of_a_handler_can_name_its_delivery(kind: str) -> None:
         worker.until(worker.settled)
     log.removeHandler(keep)
     assert dict(named) == {"outside": "-"} | {str(n): f"orders/0/{n}#1" for n in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("why", "fix"), [("full", "start more workers"), ("partitions", "give it")]
+)
+def test_a_key_that_is_not_quarantined_is_told_with_what_to_do(
+    caplog: pytest.LogCaptureFixture, why: str, fix: str
+) -> None:
+    """A few lines, and their number; the key itself is not named."""
+    notices = DeliveryLog()
+    notices.happened([KeyNotQuarantined("orders", 3, "bill", why)] * (MOST_LINES + 2), 0.0)
+    notices.flush(2.0)
+    told = lines(caplog)
+    assert len(told) == MOST_LINES + 1
+    assert told[0].startswith(
+        "orders/3: handler bill: a key whose record failed is not quarantined"
+    )
+    assert fix in told[0]
+    assert told[-1] == "2 more keys could not be quarantined"
