@@ -58,6 +58,7 @@ class Quarantine:
     """
 
     __slots__ = (
+        "_buried",
         "_order",
         "_pending",
         "_tally",
@@ -88,6 +89,8 @@ class Quarantine:
         self.condemned_count = 0
         #: The offsets of those that are not on their way there, lowest first; None without any.
         self._to_bury: list[int] | None = None
+        #: The last of them that was sent there.
+        self._buried = -1
         self.after: AfterDeadLetter | None = None
 
     def __len__(self) -> int:
@@ -189,17 +192,25 @@ class Quarantine:
         self.condemned, self.condemned_count, self._to_bury = -1, 0, None
 
     def take_condemned(self) -> TrackedDelivery | None:
-        """The next one that goes to the dead-letter topic, in order; None where it is not read."""
+        """The next one that goes to the dead-letter topic, in order.
+
+        None where it is not read; and while one before it, from another partition, is being
+        written: transactions may write that later.
+        """
         while self._to_bury:
             offset = self._to_bury[0]
             where = self._where.get(offset)
+            if isinstance(where, TrackedDelivery) and offset != self.head:
+                last = self._where.get(self._buried)
+                other = isinstance(last, PendingWrite) and last.delivery.assignment
+                if other and other is not where.assignment:
+                    return None
+                self._buried = heappop(self._to_bury)
+                return where
             on_its_way = isinstance(where, PendingWrite) and isinstance(where.verdict, Bury)
-            is_read = isinstance(where, TrackedDelivery)
-            if not (where is None or is_read or on_its_way or offset == self.head):
+            if not (where is None or on_its_way or offset == self.head):
                 return None
             heappop(self._to_bury)
-            if isinstance(where, TrackedDelivery) and offset != self.head:
-                return where
         return None
 
     def unread(self) -> set[Assignment]:
