@@ -9,13 +9,13 @@ A record of a key is resolved when it was handled, or is in the dead-letter topi
 * displaced: a dead letter in another partition than its source record, or, of the first copies of a
   key, before one with a lower number;
 * let go: with `hold`, what was started although it is behind a dead letter of its key;
-* doubled: dead letters that are there more than once; counted.
+* doubled: dead letters that are there more than once; counted, those behind another apart.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -81,6 +81,7 @@ class Findings:
     records: int = 0
     wrong: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     doubled: int = 0
+    doubled_behind: int = 0
     repeated: int = 0
     failures: int = 0
     letters: int = 0
@@ -150,8 +151,8 @@ def _judge_key(
 def _judge_letters(found: Findings, facts: Facts) -> None:
     found.letters = len(facts.letters)
     found.behind = sum(letter.is_behind for letter in facts.letters)
-    times = Counter(letter.name for letter in facts.letters)
-    found.doubled = sum(count - 1 for count in times.values())
+    found.doubled = _doubled(letter for letter in facts.letters if not letter.is_behind)
+    found.doubled_behind = _doubled(letter for letter in facts.letters if letter.is_behind)
     last: dict[int, int] = {}
     seen: set[Name] = set()
     for letter in facts.letters:
@@ -171,6 +172,11 @@ def _judge_letters(found: Findings, facts: Facts) -> None:
                 found.add("unfounded", name, "went behind none")
         elif facts.produced[name.key][name.number] not in DYING:
             found.add("unfounded", name)
+
+
+def _doubled(letters: Iterable[Letter]) -> int:
+    times = Counter(letter.name for letter in letters)
+    return sum(count - 1 for count in times.values())
 
 
 def _failed(facts: Facts) -> Iterator[Name]:

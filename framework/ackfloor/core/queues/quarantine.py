@@ -58,10 +58,11 @@ class Quarantine:
     """
 
     __slots__ = (
-        "_doomed",
+        "_buried",
         "_order",
         "_pending",
         "_tally",
+        "_to_bury",
         "_twins",
         "_where",
         "after",
@@ -87,7 +88,9 @@ class Quarantine:
         #: How many of these are left.
         self.condemned_count = 0
         #: The offsets of those that are not on their way there, lowest first; None without any.
-        self._doomed: list[int] | None = None
+        self._to_bury: list[int] | None = None
+        #: The last of them that was sent there.
+        self._buried = -1
         self.after: AfterDeadLetter | None = None
 
     def __len__(self) -> int:
@@ -151,8 +154,8 @@ class Quarantine:
             self.condemned_count += offset <= self.condemned
         self._where[offset] = where
         if offset <= self.condemned and isinstance(where, TrackedDelivery):
-            self._doomed = self._doomed or []
-            heappush(self._doomed, offset)
+            self._to_bury = self._to_bury or []
+            heappush(self._to_bury, offset)
 
     def fill(self, found: Iterable[tuple[int, Assignment]]) -> None:
         """Put in what was found in retry topics at a takeover."""
@@ -182,24 +185,32 @@ class Quarantine:
         """All that is in it goes to the dead-letter topic, but its head, which is there."""
         self.condemned = max(self._where)
         self.condemned_count = len(self._where) - 1
-        self._doomed = sorted(self._where)
+        self._to_bury = sorted(self._where)
 
     def spare(self) -> None:
         """Nothing of it goes to the dead-letter topic any more."""
-        self.condemned, self.condemned_count, self._doomed = -1, 0, None
+        self.condemned, self.condemned_count, self._to_bury = -1, 0, None
 
-    def take_doomed(self) -> TrackedDelivery | None:
-        """The next one that goes to the dead-letter topic, in order; None where it is not read."""
-        while self._doomed:
-            offset = self._doomed[0]
+    def take_condemned(self) -> TrackedDelivery | None:
+        """The next one that goes to the dead-letter topic, in order.
+
+        None where it is not read; and while one before it, from another partition, is being
+        written: transactions may write that later.
+        """
+        while self._to_bury:
+            offset = self._to_bury[0]
             where = self._where.get(offset)
-            on_its_way = isinstance(where, PendingWrite) and isinstance(where.verdict, Bury)
-            is_read = isinstance(where, TrackedDelivery)
-            if not (where is None or is_read or on_its_way or offset == self.head):
-                return None
-            heappop(self._doomed)
             if isinstance(where, TrackedDelivery) and offset != self.head:
+                last = self._where.get(self._buried)
+                other = isinstance(last, PendingWrite) and last.delivery.assignment
+                if other and other is not where.assignment:
+                    return None
+                self._buried = heappop(self._to_bury)
                 return where
+            on_its_way = isinstance(where, PendingWrite) and isinstance(where.verdict, Bury)
+            if not (where is None or on_its_way or offset == self.head):
+                return None
+            heappop(self._to_bury)
         return None
 
     def unread(self) -> set[Assignment]:
@@ -247,3 +258,18 @@ def _assignment_of(where: Where) -> Assignment | None:
     if isinstance(where, TrackedDelivery):
         return where.assignment
     return where.delivery.assignment if isinstance(where, PendingWrite) else None
+
+
+def is_same(where: object, delivery: TrackedDelivery) -> bool:
+    """Whether a place in a quarantine is that of a delivery's record; which may be a later one."""
+    return (
+        isinstance(where, TrackedDelivery)
+        and where.assignment is delivery.assignment
+        and where.record_offset == delivery.record_offset
+    )
+
+
+def newness(delivery: TrackedDelivery) -> tuple[int, int]:
+    """Which of two copies of a record is the later one: that with more redrives, or attempts."""
+    envelope = delivery.envelope
+    return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)

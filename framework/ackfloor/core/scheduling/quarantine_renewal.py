@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from math import inf
 
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.queues.quarantine import Quarantine, is_same
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -130,7 +130,7 @@ def _read(
             where = quarantine.at(delivery.origin.offset)
             if not isinstance(where, TrackedDelivery) or where is quarantine.current:
                 continue
-            if where.assignment is assignment and where.record_offset == delivery.record_offset:
+            if is_same(where, delivery):
                 yield quarantine, where
 
 

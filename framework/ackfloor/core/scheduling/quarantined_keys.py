@@ -30,7 +30,7 @@ from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.queues.quarantine import Quarantine, is_same, newness
 from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
@@ -247,7 +247,7 @@ class Quarantines:
         here = quarantine.at(offset) if offset in quarantine else None
         if not isinstance(here, TrackedDelivery):
             quarantine.put(offset, delivery)
-        elif here is not quarantine.current and _newness(delivery) > _newness(here):
+        elif here is not quarantine.current and newness(delivery) > newness(here):
             quarantine.put(offset, delivery)
             quarantine.twin(offset, here)
         else:
@@ -292,7 +292,7 @@ class Quarantines:
     def _put_first(quarantine: Quarantine, offset: int, delivery: TrackedDelivery) -> None:
         """A record that ran is the one that counts; what was read of it meanwhile is its twin."""
         here = quarantine.at(offset) if offset in quarantine else None
-        if isinstance(here, TrackedDelivery) and not _is_same(here, delivery):
+        if isinstance(here, TrackedDelivery) and not is_same(here, delivery):
             if here is quarantine.current:
                 here.assignment.waiting.take({here.record_offset})
                 quarantine.current = None
@@ -330,7 +330,7 @@ class Quarantines:
                 continue
             if offset not in quarantine:
                 others.append(each)
-            elif _is_same(quarantine.at(offset), each):
+            elif is_same(quarantine.at(offset), each):
                 # A redelivery that waited here, behind one that was not quarantined then.
                 handler.gives_room(each)
                 each.retrying, each.lane, quarantine.current = 0, None, None
@@ -355,9 +355,9 @@ class Quarantines:
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
         if quarantine is not None and offset in quarantine:
-            if _is_same(quarantine.at(offset), delivery):
+            if is_same(quarantine.at(offset), delivery):
                 quarantine.put(offset, write)
-            if _is_same(quarantine.current, delivery):
+            if is_same(quarantine.current, delivery):
                 quarantine.current = None
 
     def written(self, write: PendingWrite, now: Now) -> None:
@@ -416,7 +416,7 @@ class Quarantines:
         """A record has ended for good, and with it every copy that does not run."""
         where, current = quarantine.at(offset), quarantine.current
         copies = quarantine.resolve(offset)
-        if isinstance(where, TrackedDelivery) and not _is_same(where, delivery):
+        if isinstance(where, TrackedDelivery) and not is_same(where, delivery):
             copies.append(where)
         if current is not None and current.origin.offset == offset:
             quarantine.current = None
@@ -513,7 +513,7 @@ class Quarantines:
 
     def _bury_behind(self, quarantine: Quarantine, now: Now) -> None:
         """Dead-letter what is condemned, in order, as far as it was read."""
-        while (delivery := quarantine.take_doomed()) is not None:
+        while (delivery := quarantine.take_condemned()) is not None:
             if not delivery.assignment.stopping:
                 self._outbox.bury(delivery, now, Reason.BEHIND)
 
@@ -601,18 +601,3 @@ def _has_order(delivery: TrackedDelivery) -> bool:
     assignment = delivery.assignment
     own = assignment.source_topic, assignment.partition
     return delivery.key is not None and delivery.origin[:2] == own
-
-
-def _is_same(where: object, delivery: TrackedDelivery) -> bool:
-    """Whether a place in a quarantine is that of a delivery's record; which may be a later one."""
-    return (
-        isinstance(where, TrackedDelivery)
-        and where.assignment is delivery.assignment
-        and where.record_offset == delivery.record_offset
-    )
-
-
-def _newness(delivery: TrackedDelivery) -> tuple[int, int]:
-    """Which of two copies of a record is the later one: that with more redrives, or attempts."""
-    envelope = delivery.envelope
-    return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
