@@ -273,3 +273,10 @@ def newness(delivery: TrackedDelivery) -> tuple[int, int]:
     """Which of two copies of a record is the later one: that with more redrives, or attempts."""
     envelope = delivery.envelope
     return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
+
+
+def has_order(delivery: TrackedDelivery) -> bool:
+    """Whether a record is in the order of a key here: it has one, and came from this partition."""
+    assignment = delivery.assignment
+    own = assignment.source_topic, assignment.partition
+    return delivery.key is not None and delivery.origin[:2] == own

@@ -30,7 +30,7 @@ from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.queues.quarantine import Quarantine, is_same, newness
+from ackfloor.core.queues.quarantine import Quarantine, has_order, is_same, newness
 from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
@@ -201,7 +201,7 @@ class Quarantines:
                 delivery.envelope = changed(envelope, reason=reason)
             if delivery.record_offset in assignment.superseded:
                 self._settle_copy(delivery)
-            elif _has_order(delivery):
+            elif has_order(delivery):
                 self._add(delivery, now)
             else:
                 assignment.others_unread = max(0, assignment.others_unread - 1)
@@ -271,7 +271,7 @@ class Quarantines:
     def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
         """A delivery failed: write its record elsewhere, and what follows of its key behind it."""
         handler = delivery.assignment.handler
-        if not _has_order(delivery):
+        if not has_order(delivery):
             self._state.free(delivery)
             self._state.hand_out(handler, handler.lanes.leave(delivery))
             self._outbox.park(delivery, verdict, now)
@@ -340,7 +340,7 @@ class Quarantines:
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery's record was handled or discarded: the next one of its key is the head."""
-        if not _has_order(delivery):
+        if not has_order(delivery):
             return
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -350,7 +350,7 @@ class Quarantines:
     def sent(self, write: PendingWrite) -> None:
         """A record is to be written to a retry topic or to the dead-letter topic."""
         delivery = write.delivery
-        if not _has_order(delivery):
+        if not has_order(delivery):
             return
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -364,7 +364,7 @@ class Quarantines:
         """A record is in a retry topic or in the dead-letter topic."""
         delivery = write.delivery
         handler, offset = delivery.assignment.handler, delivery.origin.offset
-        if not _has_order(delivery):
+        if not has_order(delivery):
             self._expect(write)
             return
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
@@ -594,10 +594,3 @@ class Quarantines:
             return now.mono_s
         next_s = self._renewals.next_s()
         return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
-
-
-def _has_order(delivery: TrackedDelivery) -> bool:
-    """Whether a record is in the order of a key here: it has one, and came from this partition."""
-    assignment = delivery.assignment
-    own = assignment.source_topic, assignment.partition
-    return delivery.key is not None and delivery.origin[:2] == own

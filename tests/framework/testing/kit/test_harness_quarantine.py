@@ -115,7 +115,7 @@ def test_what_is_behind_a_held_record_goes_on_or_goes_with_it(followers: bool) -
     with Harness(shop(never, "hold")) as h:
         for value in ("bad", "a2", "a3"):
             h.send("orders", value, key="a")
-        answer = does(h, Action.DEAD_LETTER, b"a", followers=followers)
+        answer = does(h, Action.DEAD_LETTER, b"a", with_behind=followers)
         assert (answer.done, answer.freed, answer.left) == (1, 0 if followers else 1, {})
         rest = [b"a2", b"a3"]
         assert [record.value for record in h.dlq("orders")] == [b"bad", *rest * followers]
@@ -131,7 +131,7 @@ def test_a_waiting_head_is_dead_lettered(after: AfterDeadLetter, followers: bool
     with Harness(app) as h:
         for value in ("a1", "a2", "b1", "a3"):
             h.send("orders", value, key=value[0])
-        answer = does(h, Action.DEAD_LETTER, b"a", followers=followers)
+        answer = does(h, Action.DEAD_LETTER, b"a", with_behind=followers)
         assert (answer.done, answer.left) == (1, {})
         ends = after if followers is None else "dead_letter" if followers else "continue"
         dead = [b"a1", b"a2", b"a3"] if ends == "dead_letter" else [b"a1"]
