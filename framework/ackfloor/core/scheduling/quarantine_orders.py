@@ -24,7 +24,7 @@ from ackfloor.core.messages.lane_order import (
 )
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.quarantine import Quarantine
-from ackfloor.core.records.envelope import changed
+from ackfloor.core.records.envelope import Envelope, changed
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
@@ -94,7 +94,7 @@ class QuarantineOrders:
     ) -> None:
         if doing is Head.HELD:
             after: AfterDeadLetter = "dead_letter" if order.with_behind else "continue"
-            self._quarantines.release(quarantine, after, now)
+            self._quarantines.release(quarantine, head, after, now)
             return
         [(due_s, _)] = head.assignment.waiting.take({head.record_offset})
         if order.action is Action.RETRY:
@@ -110,9 +110,9 @@ class QuarantineOrders:
             self._outbox.bury(head, now, after=rest)
 
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
-        if head.envelope is not None:
-            due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
-            head.envelope = changed(head.envelope, not_before_ms=due_ms, retry_at_ms=None)
+        due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
+        envelope = head.envelope or Envelope()
+        head.envelope = changed(envelope, not_before_ms=due_ms, retry_at_ms=None)
         self._state.wait(head, due_s)
 
     def _discard(self, head: TrackedDelivery, order: LaneOrder, now: Now) -> None:
@@ -139,9 +139,7 @@ def head_of(quarantine: Quarantine) -> tuple[TrackedDelivery | None, Head]:
     where = None if offset is None else quarantine.at(offset)
     if not isinstance(where, TrackedDelivery):
         return None, Head.MOVING
-    newest = where.assignment.tracker.open.get(where.record_offset)
-    if newest is None:
-        return None, Head.MOVING
+    newest = where.assignment.tracker.open.get(where.record_offset, where)
     if is_held(newest):
         return newest, Head.HELD
     if newest.record_offset in newest.assignment.withheld:
@@ -177,22 +175,19 @@ def quarantined_lanes(handler: HandlerState, state: WorkerState, now: Now) -> Bl
 def _describe(quarantine: Quarantine, state: WorkerState, now: Now) -> BlockedLane:
     topic, partition, key = quarantine.key
     head, doing = head_of(quarantine)
-    attempt, error, next_try_ms = 0, "", None
-    if head is not None and head.envelope is not None:
-        attempt = head.envelope.attempt
-        if head.envelope.error_type is not None:
-            error = state.shown(last_outcome(head).failure)
-        if doing is Head.WAITING:
-            next_try_ms = max(now.wall_ms, head.envelope.not_before_ms or 0)
+    envelope = (head.envelope if head else None) or Envelope()
+    failed = head is not None and envelope.error_type is not None
     return BlockedLane(
         topic=topic,
         partition=partition,
         offset=-1 if quarantine.head is None else quarantine.head,
         key=state.shown_key(key if isinstance(key, bytes) else None),
         head=doing,
-        attempt=attempt,
-        error=error,
+        attempt=envelope.attempt,
+        error=state.shown(last_outcome(head).failure) if head and failed else "",
         since_ms=quarantine.since_ms,
-        next_try_ms=next_try_ms,
+        next_try_ms=(
+            max(now.wall_ms, envelope.not_before_ms or 0) if doing is Head.WAITING else None
+        ),
         behind=quarantine.behind,
     )

@@ -108,11 +108,12 @@ class Quarantines:
     def dropped(self, gone: Sequence[Assignment]) -> None:
         """Partitions are gone: what is left of their keys is for the next owner."""
         self._takeovers.dropped(gone)
-        for handler in {a.handler for a in gone if a.handler.rules.quarantines}:
-            groups: dict[tuple[str, int], list[Assignment]] = {}
-            for each in gone:
-                if each.handler is handler:
-                    groups.setdefault((each.source_topic, each.partition), []).append(each)
+        left_of: dict[HandlerState, dict[tuple[str, int], list[Assignment]]] = {}
+        for each in gone:
+            if each.handler.rules.quarantines:
+                group = each.source_topic, each.partition
+                left_of.setdefault(each.handler, {}).setdefault(group, []).append(each)
+        for handler, groups in left_of.items():
             for quarantine in list(handler.lanes.quarantined.values()):
                 if (left := groups.get(quarantine.key[:2])) is not None:
                     self._forget(quarantine, handler, left)
@@ -479,11 +480,12 @@ class Quarantines:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
         handler = marker.assignment.handler
         after = quarantine.after or handler.rules.after_dead_letter
+        if marker.assignment.stopping or after == "hold":
+            return
         if after == "dead_letter" and quarantine.condemned < 0:
             self._condemn(quarantine, handler, now)
-        if marker.assignment.stopping or after == "hold" or quarantine.condemned_count:
-            return
-        self._let_go(quarantine, marker, offset, now)
+        if not quarantine.condemned_count:
+            self._let_go(quarantine, marker, offset, now)
 
     def _let_go(
         self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now
@@ -493,29 +495,30 @@ class Quarantines:
         self._settle_copy(marker)
         self._resolve(quarantine, marker, offset, now)
 
-    def release(self, quarantine: Quarantine, after: AfterDeadLetter, now: Now) -> None:
+    def release(
+        self,
+        quarantine: Quarantine,
+        marker: TrackedDelivery,
+        after: AfterDeadLetter,
+        now: Now,
+    ) -> None:
         """An operator decides what becomes of those behind a head that is held."""
-        head = quarantine.head
-        marker = None if head is None else quarantine.at(head)
-        if isinstance(marker, TrackedDelivery) and head is not None and is_held(marker):
-            quarantine.after = after
-            self._held(quarantine, marker, head, now)
+        quarantine.after = after
+        self._held(quarantine, marker, marker.origin.offset, now)
 
     def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Dead-letter what waits behind a dead-lettered record."""
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
         for delivery in pending:
-            if not delivery.closed:
-                quarantine.put(delivery.record_offset, delivery)
+            quarantine.put(delivery.record_offset, delivery)
         quarantine.condemn()
         self._bury_behind(quarantine, now)
 
     def _bury_behind(self, quarantine: Quarantine, now: Now) -> None:
         """Dead-letter what is condemned, in order, as far as it was read."""
         while (delivery := quarantine.take_condemned()) is not None:
-            if not delivery.assignment.stopping:
-                self._outbox.bury(delivery, now, Reason.BEHIND)
+            self._outbox.bury(delivery, now, Reason.BEHIND)
 
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""
@@ -566,9 +569,8 @@ class Quarantines:
             if first.assignment.stopping or not self._withheld.may_follow(handler, now):
                 return
             self._unhold(handler, quarantine.take_pending(1))
-            if not first.closed:
-                quarantine.put(first.record_offset, first)
-                self._outbox.behind(first, now)
+            quarantine.put(first.record_offset, first)
+            self._outbox.behind(first, now)
         self._undrained.pop(quarantine, None)
         self._state.unbalanced = self._state.flow.any_paused
 
