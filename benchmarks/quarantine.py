@@ -29,6 +29,7 @@ from typing import Any
 
 import psutil
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages.events import Event, KeyNotQuarantined
@@ -340,15 +341,26 @@ def case(words: Sequence[str], records: int) -> Figures:
     if part in ("quarantining", "takeover"):
         topic, count = rest
         if part == "quarantining":
-            make(servers, topic)
+            made(servers, topic)
             return quarantining(servers, topic, int(count))
         return takeover(servers, topic, int(count))
     (variant,) = rest
     if part == "throughput":
         return throughput(servers, records, variant)
     topic = f"quarantine-{time.time_ns()}"
-    make(servers, topic)
+    made(servers, topic)
     return latency(servers, topic, variant)
+
+
+def made(servers: str, topic: str) -> None:
+    """Create a topic, and return when the broker tells of it."""
+    make(servers, topic)
+    admin = AdminClient({"bootstrap.servers": servers})
+    until_s = time.monotonic() + LONGEST_S
+    while topic not in admin.list_topics(timeout=10).topics:
+        if time.monotonic() > until_s:
+            raise TimeoutError("the topic is not there")
+        time.sleep(0.05)
 
 
 def run(given: argparse.Namespace, *words: str) -> Figures:
