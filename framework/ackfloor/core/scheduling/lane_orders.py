@@ -69,6 +69,8 @@ class LaneOrders:
         if order.action is Action.PARK and (why := self._has_no_tiers(handler)):
             answer.refused = why
             return answer
+        # Looked for before anything is moved: the next record of a key is not in this order.
+        quarantined = self._quarantine_orders.wanted(handler, order, answer.found)
         for lane, head in wanted:
             why = _why_left(lane, head, order.action)
             if why:
@@ -84,8 +86,8 @@ class LaneOrders:
             # `retry bury` of a record that is retried in place in a retry topic.
             left[Head.DEAD_LETTERING] += len(heads) - answer.done
         answer.left = dict(left)
-        if handler.rules.quarantines:
-            self._quarantine_orders.carry_out(order, answer, now)
+        if quarantined:
+            self._quarantine_orders.carry_out(order, quarantined, answer, now)
         return answer
 
     def _wanted(

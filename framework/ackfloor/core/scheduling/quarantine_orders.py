@@ -10,7 +10,7 @@ stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import islice
 
 from ackfloor.core.messages.events import RecordDiscarded
@@ -45,11 +45,16 @@ class QuarantineOrders:
         self._outbox = outbox
         self._quarantines = quarantines
 
-    def carry_out(self, order: LaneOrder, answer: LaneAnswer, now: Now) -> None:
-        """Do to a handler's quarantined keys what an operator wants; adds to the answer."""
-        handler = self._state.handlers[order.handler]
+    def carry_out(
+        self,
+        order: LaneOrder,
+        quarantined: Sequence[Quarantine],
+        answer: LaneAnswer,
+        now: Now,
+    ) -> None:
+        """Do to quarantined keys what an operator wants; adds to the answer."""
         left = Counter(answer.left)
-        for quarantine in list(self._wanted(handler, order, answer.found)):
+        for quarantine in quarantined:
             head, doing = head_of(quarantine)
             if order.action is Action.PARK:
                 left[PARKED] += 1
@@ -66,9 +71,10 @@ class QuarantineOrders:
         self._state.unbalanced = self._state.flow.any_paused
         self._state.flow.look_again()
 
-    def _wanted(
-        self, handler: HandlerState, order: LaneOrder, found: set[int]
-    ) -> Iterator[Quarantine]:
+    @staticmethod
+    def wanted(handler: HandlerState, order: LaneOrder, found: set[int]) -> list[Quarantine]:
+        """The quarantined keys of a handler that an order is for; adds to what was found."""
+        quarantined: list[Quarantine] = []
         places = {each: n for n, each in enumerate(order.wanted)}
         for quarantine in handler.lanes.quarantined.values():
             if handler.lanes.is_blocked(quarantine.key):
@@ -82,7 +88,8 @@ class QuarantineOrders:
             here = {places[name] for name in names if name in places}
             if here or not order.wanted:
                 found |= here
-                yield quarantine
+                quarantined.append(quarantine)
+        return quarantined
 
     def _move(
         self,

@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackfloor.core.parking.parking import reason_of_wait
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.records.envelope import ORIGIN_OFFSET, REPLAYS, Reason, read_envelope
+from ackfloor.core.records.envelope import (
+    ORIGIN_OFFSET,
+    REPLAYS,
+    Envelope,
+    Reason,
+    read_envelope,
+)
 from ackfloor.core.records.outcomes import Failed, Rejected
-from ackfloor.core.records.record import Failure
+from ackfloor.core.records.record import Failure, Now
 from ackfloor.core.records.retry_policy import RetryPolicy, tier_wait_s
 from ackfloor.core.state.assignment import HandlerRules
 from tests.examples import examples
@@ -253,3 +260,23 @@ def test_a_message_that_was_replayed_to_its_source_keeps_the_count() -> None:
     write = parked(world, record)
     assert read_envelope(write.headers).replays == 4
     assert read_envelope(write.headers).origin_offset == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "years", "expected"),
+    [
+        (None, None, None),
+        (None, 1, None),
+        (None, 10, Reason.BEHIND),
+        (None, 20, Reason.HELD),
+        (Reason.RETRY, 10, Reason.RETRY),
+        (Reason.BEHIND, None, Reason.BEHIND),
+    ],
+)
+def test_a_wait_without_a_reason_is_known_by_how_far_away_its_end_is(
+    reason: Reason | None, years: int | None, expected: Reason | None
+) -> None:
+    """An older release has moved the record on, and did not know the word."""
+    now = Now(0.0, 1_000)
+    retry_at_ms = None if years is None else now.wall_ms + years * 365 * 86_400_000
+    assert reason_of_wait(Envelope(reason=reason, retry_at_ms=retry_at_ms), now) is expected

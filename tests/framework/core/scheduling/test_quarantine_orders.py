@@ -185,26 +185,42 @@ def test_a_held_key_is_freed_or_given_up(with_behind: bool | None) -> None:
     assert not world.quarantined
 
 
-def test_a_head_that_is_withheld_is_a_blocked_lane_too() -> None:
-    """An order finds it there, and parks it; what came since goes behind it."""
+def withheld(*, quarantined: bool) -> QuarantineWorld:
+    """The first record of a key failed while the breaker is open, and may not leave."""
     world = QuarantineWorld(rules(breaker=CircuitBreaker(3)))
     world.gain()
     world.produce("aa")
-    world.engine.force("bill", Forced.OPEN, float("inf"), "", world.now)
-    world.take()
-    world.tick(1.0)
-    world.handle(BOOM)
-    world.confirm_all()
-    if not world.quarantined:
-        answer = order(world, Action.PARK, b"a")
-        assert (answer.done, answer.left) == (1, {})
+    if quarantined:
+        world.handle(BOOM)
         world.confirm_all()
-    world.poll()
-    world.tick(5.0)
+        world.poll()
+    world.engine.force("bill", Forced.OPEN, float("inf"), "", world.now)
+    world.tick(1.0)
+    bucket = world.engine.state.handlers["bill"].circuit.bucket
+    while bucket.take(0.001, 1.0, world.now_s):
+        pass
     world.handle(BOOM)
-    heads = [lane.head for lane in shown(world)]
-    assert heads in ([Head.WITHHELD], [Head.MOVING])
-    order(world, Action.PARK, b"a")
+    assert not world.writes
+    return world
+
+
+def test_a_head_that_is_withheld_is_a_blocked_lane_too() -> None:
+    """It is shown as what it is, and an order finds it once: there."""
+    world = withheld(quarantined=True)
+    assert [lane.head for lane in shown(world)] == [Head.WITHHELD]
+    assert order(world, Action.DISCARD, b"a").done == 1
+    assert world.engine.flow.open_count == 1
+    world.engine.force("bill", Forced.CLOSED, float("inf"), "", world.now)
+    world.come_to_rest()
+    assert world.handled == [(0, 1)]
+
+
+def test_a_withheld_record_is_parked_and_its_key_quarantined() -> None:
+    """What waited in its lane goes behind it."""
+    world = withheld(quarantined=False)
+    assert not world.quarantined
+    assert order(world, Action.PARK, b"a").done == 1
+    assert list(world.quarantined) == [(SOURCE, 0, b"a")]
     world.engine.force("bill", Forced.CLOSED, float("inf"), "", world.now)
     world.come_to_rest()
     assert world.handled == [(0, 0), (0, 1)]

@@ -12,6 +12,7 @@ from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.scheduling import quarantine_renewal
 from tests.framework.core.quarantine_worlds import (
+    BOOM,
     LONG,
     SHORT,
     SOURCE,
@@ -103,3 +104,76 @@ def test_a_look_in_vain_at_all_keys_makes_the_next_one_wait(looks: list[Quaranti
     world.tick(quarantine_renewal.LOOK_EACH_S * keys)
     assert len(looks) == 2 * keys
     assert not world.writes
+
+
+def held_partition(others: int) -> QuarantineWorld:
+    """A retry partition full of what a held record keeps; records without a key are further on."""
+    world = QuarantineWorld(rules(after_dead_letter="hold"), limits=FlowLimits(tier_buffer=BUFFER))
+    world.stored[SOURCE, 0] = (KEYS, "")
+    world.append(LONG, headers=parked_headers(0, reason=Reason.HELD))
+    for origin in range(1, BUFFER + 2):
+        world.append(LONG, headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    for origin in range(others):
+        world.append(LONG, None, headers=parked_headers(BUFFER + 2 + origin))
+    world.gain()
+    world.engine.polled(world.logs[LONG, 0][:BUFFER], world.now)
+    world.take()
+    assert world.engine.assignments[LONG, 0].paused
+    return world
+
+
+def test_a_record_without_a_key_gets_past_what_is_held() -> None:
+    """It was found at the takeover: what is held is written behind it, once."""
+    world = held_partition(others=1)
+    world.come_to_rest()
+    assert world.handled == [(0, BUFFER + 2)]
+    assert world.engine.assignments[LONG, 0].others_unread == 0
+    ends = len(world.logs[LONG, 0])
+    world.come_to_rest()
+    assert len(world.logs[LONG, 0]) == ends
+
+
+def test_a_record_that_nobody_knows_of_gets_past_what_is_held_in_time() -> None:
+    """An operator has redriven it, or another worker wrote it."""
+    world = held_partition(others=0)
+    world.append(LONG, b"other", headers=parked_headers(KEYS - 1, replays=1, attempt=0))
+    wait(world)
+    assert not world.writes
+    for _ in range(3):
+        world.tick(quarantine_renewal.UNKNOWN_S)
+        world.confirm_all()
+        world.poll()
+        world.tick(1.0)
+        world.handle_all()
+    assert world.handled == [(0, KEYS - 1)]
+
+
+def test_a_record_without_a_key_that_is_parked_now_gets_past_what_is_held() -> None:
+    """The worker that wrote it knows that it has to be read."""
+    world = held_partition(others=0)
+    world.append(SOURCE, None)
+    world.logs[SOURCE, 0][-1]._offset = KEYS
+    world.engine.polled(world.logs[SOURCE, 0][-1:], world.now)
+    world.take()
+    world.handle(BOOM)
+    world.confirm_all()
+    assert world.engine.assignments[SHORT, 0].others_unread == 1
+    world.come_to_rest()
+    assert world.handled == [(0, KEYS)]
+    assert world.engine.assignments[SHORT, 0].others_unread == 0
+
+
+def test_a_copy_that_is_read_before_its_write_is_confirmed_is_what_counts() -> None:
+    """The broker was quicker with the record than with its answer."""
+    world = QuarantineWorld(rules())
+    world.gain()
+    world.produce("a")
+    world.handle(BOOM)
+    world.store(world.writes[0])
+    world.poll()
+    write = world.writes.pop(0)
+    world.engine.published(write, world.now)
+    world.take()
+    world.come_to_rest()
+    assert world.handled == [(0, 0)]
+    assert not world.quarantined

@@ -1317,3 +1317,54 @@ def test_what_waits_is_read_by_a_handler_that_does_not_quarantine(in_place: bool
     assert [offset for _, offset in world.handled] == [1]
     assert world.waiting_in(DLQ) == [(0, "dead_letter")]
     assert is_at_rest(world)
+
+
+# What a late copy must not leave behind.
+
+
+def hopeless(world: QuarantineWorld) -> None:
+    """The head of a key is on its way to the dead-letter topic, and a copy of it is read."""
+    world.tick(1.0)
+    world.poll()
+    world.handle(HOPELESS)
+    world.append(LONG, headers=parked_headers(0))
+    world.poll()
+
+
+def test_a_copy_that_waits_ends_with_its_record() -> None:
+    """Y2: dead-lettered, it is not delivered again from a copy."""
+    world = parked(keys="a")
+    hopeless(world)
+    world.confirm_all()
+    world.come_to_rest()
+    assert not world.quarantined
+    assert world.engine.flow.open_count == 0
+
+
+def test_a_copy_that_runs_ends_by_itself() -> None:
+    """It is at work already: how it ends is counted, and nothing waits for it."""
+    world = parked(keys="a")
+    hopeless(world)
+    world.tick(0.0)
+    copy = world.start()
+    world.confirm_all()
+    assert not world.quarantined
+    world.finish(copy)
+    assert world.engine.flow.open_count == 0
+
+
+def test_what_a_retry_partition_that_left_had_in_a_lane_is_gone_from_it() -> None:
+    """A redelivery waits behind a record that runs; its partition leaves; the record fails."""
+    world = QuarantineWorld(rules())
+    world.gain()
+    world.produce("a")
+    running = world.start()
+    world.append(SHORT, headers=parked_headers(0, topic=SOURCE, replays=1))
+    world.poll()
+    world.tick(1.0)
+    world.leave_all(SHORT, lost=True)
+    world.finish(running, BOOM)
+    world.gain(SHORT)
+    world.come_to_rest()
+    assert not world.quarantined
+    assert world.engine.flow.open_count == 0
