@@ -465,19 +465,31 @@ class Quarantines:
 
     def _may_begin(self, quarantine: Quarantine, head: TrackedDelivery, offset: int) -> bool:
         """Whether a head has its turn now, and has not had it before."""
-        current = quarantine.current
-        if head is current or head.assignment.stopping:
+        if head is quarantine.current or head.assignment.stopping:
             return False
-        if current is not None:
-            if current.closed or current.retrying:
-                return False
-            # One with a lower offset has come.
-            current.assignment.waiting.take({current.record_offset})
-            quarantine.current = None
-        return self._takeovers.has_read(head.assignment, offset, quarantine.key)
+        return self._gives_way(quarantine) and self._takeovers.has_read(
+            head.assignment, offset, quarantine.key
+        )
+
+    @staticmethod
+    def _gives_way(quarantine: Quarantine) -> bool:
+        """Whether none behind a head has its turn; one with a lower offset may have come late.
+
+        What only waits for its time gives way, what runs does not.
+        """
+        current = quarantine.current
+        if current is None:
+            return True
+        if current.closed or current.retrying:
+            return False
+        current.assignment.waiting.take({current.record_offset})
+        quarantine.current = None
+        return True
 
     def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
+        if not self._gives_way(quarantine):
+            return
         handler = marker.assignment.handler
         after = quarantine.after or handler.rules.after_dead_letter
         if marker.assignment.stopping or after == "hold":

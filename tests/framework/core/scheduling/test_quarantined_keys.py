@@ -513,6 +513,41 @@ def test_what_is_held_does_as_the_setting_of_the_next_worker_says(
 
 
 @pytest.mark.parametrize("after", ["dead_letter", "hold"])
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_holds_the_key_is_written_when_the_redriven_record_was_handled(
+    after: AfterDeadLetter, runs: bool
+) -> None:
+    """The next one runs by then, and ends as any other; or it waits, and gives way."""
+    world = parked("aa", after=after)
+    world.tick(1.0)
+    world.handle(HOPELESS)
+    world.confirm()
+    assert world.leaving() == [(LONG, 0, 0, Reason.HELD)]
+    world.append(SHORT, b"a", headers=parked_headers(0, attempt=0, replays=1))
+    world.poll()
+    world.tick()
+    assert world.handle() == 0
+    running = None
+    if runs:
+        world.tick()
+        running = world.start()
+    world.confirm()
+    world.poll()
+    if running is None:
+        goes = [(DLQ, 0, 1, Reason.BEHIND)] if after == "dead_letter" else []
+        assert world.leaving() == goes
+        world.tick(1.0)
+        assert not world.ready
+    else:
+        assert (running.origin.offset, running.closed, world.leaving()) == (1, False, [])
+        world.finish(running)
+        assert world.handled == [(0, 0), (0, 1)]
+    world.confirm_all()
+    assert bool(world.quarantined) == (after == "hold")
+    assert is_at_rest(world) == (after != "hold")
+
+
+@pytest.mark.parametrize("after", ["dead_letter", "hold"])
 def test_a_crash_between_the_dead_letter_and_what_holds_the_key(after: AfterDeadLetter) -> None:
     """The head is handled again, at worst; no follower overtakes it."""
     world = parked(after=after)
