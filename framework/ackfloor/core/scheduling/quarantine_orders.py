@@ -129,6 +129,7 @@ class QuarantineOrders:
                 order.reason,
                 assignment.topic,
                 by_operator=True,
+                origin=head.origin,
             )
         )
 
