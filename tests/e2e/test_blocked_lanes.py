@@ -165,7 +165,7 @@ def test_each_action_moves_the_lanes_that_are_meant(make_stage: Callable[..., St
     attempts = {place: attempt for place, attempt in handled if attempt > 1}
     assert attempts == {heads["k0"]: 2, heads["k1"]: 2, heads["k4"]: 2, heads["k6"]: 3}
     logs = "\n".join(line for run in shop.runs for line in run.drain())
-    assert f"an operator discarded {heads['k3'].offset}: a test" in logs
+    assert f"an operator discarded offset {heads['k3'].offset}: a test" in logs
 
 
 def _write_with_seven_bad(stage: Stage) -> None:

@@ -158,5 +158,7 @@ def _check(shop: Shop, places: Mapping[str, Sequence[Place]], heads: Mapping[str
     assert len(dead) == len({at for at, _ in dead})
     for key, at in places.items():
         assert [one for one in handled if one in at] == [one for one in at if one not in gone], key
-    logs = "\n".join(line for run in shop.runs for line in run.drain())
-    assert "an operator discarded" in logs
+    logs = [line for run in shop.runs for line in run.drain()]
+    at = heads["k3"]
+    first = f"({shop.stage.topic}/{at.partition}/{at.offset}): "
+    assert any("an operator discarded offset " in line and first in line for line in logs)

@@ -145,7 +145,8 @@ def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     """Try the failed records now, whatever is left of their backoff.
 
     Each try is an attempt, and counts for the retry policy like any other. A quarantined key that
-    is held, because its record is dead-lettered already, is freed: what waits behind it is handled.
+    is held, because its record is dead-lettered already, is freed: what waits behind it is handled;
+    with --all that is every such key. What is due of a paused handler starts when it is resumed.
     Exits with 5 where not all that was named was reached.
     """
     move_heads(Action.RETRY, handler, which, how)

@@ -101,7 +101,7 @@ _REASONS: Final = {
     "or the process of a process handler died with it.",
     Reason.BEHIND: "It did not fail: its key is in quarantine, and it waits behind one that did.",
     Reason.HELD: "It is in the dead-letter topic, and its key stays quarantined until an operator "
-    'frees it (`after_dead_letter="hold"`).',
+    'frees it, or it is redriven and handled (`after_dead_letter="hold"`).',
 }
 _FOREIGN_HEAD: Final = """\
 ## Names of other tools

@@ -56,8 +56,10 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it 
 #: It has been dead-lettered: what waits is the note that keeps its key in quarantine.
 _DEAD_ALREADY = frozenset({Reason.HELD})
 _LEFT = {
-    Action.PROMOTE: "wait behind another one of their key, and are left: they are handled after it",
-    Action.BURY: "are in the dead-letter topic, and are left: they keep their key in quarantine",
+    Action.PROMOTE: "wait behind another one of their key, and are left: they are handled after it"
+    "; `lanes ls` shows it",
+    Action.BURY: "are in the dead-letter topic, and are left: they keep their key in quarantine"
+    "; `lanes retry` frees it",
 }
 _DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 

@@ -151,7 +151,7 @@ def _supervised(
     set_up_logging(settings.log_level, settings.log_format, "run", redaction)
     launch.check_handlers()
     release = launch.worker_config().release
-    log.info("group %s, release %s", launch.settings.group, release or "not said: app.release")
+    log.info("group %s, release %s", launch.settings.group, release or "not said: set app.release")
     # Before the wait for Kafka, so that /livez and /readyz answer meanwhile: alive, not ready.
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(

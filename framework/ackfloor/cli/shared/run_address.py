@@ -40,7 +40,8 @@ ListensOption = Annotated[
     typer.Option(
         "--listen",
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The address of a run of the group, as `ackfloor run --listen` has it; repeatable.",
+        help="The address of a run of the group, as `ackfloor run --listen` has it; "
+        "repeatable (in the variable: separated by spaces).",
         show_default="127.0.0.1:9600",
     ),
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ackfloor.core.records.envelope import Reason
-from ackfloor.core.records.record import TopicPartition
+from ackfloor.core.records.record import Origin, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,10 @@ class SuspectCleared:
 
 @dataclass(frozen=True, slots=True)
 class RecordDiscarded:
-    """A handler discarded a record, or an operator did."""
+    """A handler discarded a record, or an operator did.
+
+    `origin` is where the record was first, of what an operator discarded.
+    """
 
     topic: str
     partition: int
@@ -177,6 +180,7 @@ class RecordDiscarded:
     reason: str
     read_from: str = ""
     by_operator: bool = False
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from ackfloor.core.scheduling.quarantine_orders import QuarantineOrders
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
+from ackfloor.core.values.suggestions import there_are
 
 #: Those that write a record.
 _WRITES = {Action.PARK, Action.DEAD_LETTER}
@@ -61,7 +62,9 @@ class LaneOrders:
         """Do to a handler's blocked lanes what an operator wants."""
         handler = self._state.handlers.get(order.handler)
         if handler is None:
-            return LaneAnswer(refused=f"no handler {order.handler}")
+            names = there_are(order.handler, self._state.handlers)
+            why = f"HANDLER={order.handler!r}: no handler of this worker; {names}"
+            return LaneAnswer(refused=f"{why}; write the name of one of them")
         answer, heads = LaneAnswer(), list[TrackedDelivery]()
         left = Counter[str]()
         # What is named is looked for in any case: what is refused is not missing.
@@ -189,6 +192,7 @@ class LaneOrders:
                 order.reason,
                 assignment.topic,
                 by_operator=True,
+                origin=head.origin,
             )
         )
 

@@ -136,6 +136,7 @@ class QuarantineOrders:
                 order.reason,
                 assignment.topic,
                 by_operator=True,
+                origin=head.origin,
             )
         )
 

@@ -132,19 +132,21 @@ class DeliveryLog:
 
     def _tell_dropped(self) -> None:
         """An operator discarded records: each is named, for nothing else is left of them."""
-        offsets: dict[tuple[str, int, str, str], list[int]] = {}
+        offsets: dict[tuple[str, int, str, str], list[str]] = {}
         for event in self._dropped:
             place = event.read_from, event.partition, event.handler, event.reason
-            offsets.setdefault(place, []).append(event.offset)
+            offsets.setdefault(place, []).append(_offset_of(event))
         self._dropped.clear()
         for (topic, partition, handler, reason), those in offsets.items():
             for start in range(0, len(those), MOST_OFFSETS):
+                named_here = those[start : start + MOST_OFFSETS]
                 log.warning(
-                    "%s/%d: handler %s: an operator discarded %s: %s",
+                    "%s/%d: handler %s: an operator discarded %s %s: %s",
                     topic,
                     partition,
                     handler,
-                    ", ".join(map(str, those[start : start + MOST_OFFSETS])),
+                    "offset" if len(named_here) == 1 else "offsets",
+                    ", ".join(named_here),
                     self._first_line(reason),
                 )
 
@@ -248,6 +250,14 @@ class DeliveryLog:
         # Masked first: a line that was cut might not match any more.
         shown = self._redaction.of_text(text) or ""
         return (shown.splitlines() or [""])[0][:300]
+
+
+def _offset_of(event: RecordDiscarded) -> str:
+    """Its offset, and where it was first: operators know it by that place."""
+    origin = event.origin
+    if origin is None or origin == (event.read_from, event.partition, event.offset):
+        return str(event.offset)
+    return f"{event.offset} ({origin.topic}/{origin.partition}/{origin.offset})"
 
 
 def _dead(event: RecordDeadLettered) -> None:

@@ -266,7 +266,9 @@ def test_an_order_that_can_not_be_done_is_refused(lanes: Lanes) -> None:
     answer = lanes.does(Action.PARK, b"nobody", b"b")
     assert (answer.done, answer.found) == (0, {1}), "what is refused is not missing"
     order = LaneOrder(Action.RETRY, "nobody")
-    assert lanes.engine.lane_orders.carry_out(order, lanes.now).refused == "no handler nobody"
+    assert lanes.engine.lane_orders.carry_out(order, lanes.now).refused == (
+        "HANDLER='nobody': no handler of this worker; there is bill; write the name of one of them"
+    )
     assert lanes.blocked.count == 2
 
 

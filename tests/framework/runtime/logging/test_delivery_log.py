@@ -17,6 +17,7 @@ from ackfloor.core.messages.events import (
     RecordDiscarded,
 )
 from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.record import Origin
 from ackfloor.runtime.logging.delivery_log import MOST_OFFSETS, DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
@@ -100,10 +101,28 @@ def test_what_an_operator_discards_is_named(caplog: pytest.LogCaptureFixture) ->
     notices.happened([*dropped, RecordDiscarded("orders", 0, 7, "bill", "its own")], 100.0)
     notices.happened([], 100.1)
     first, second, third, fourth = lines(caplog)
-    assert first.startswith("orders/0: handler bill: an operator discarded 0, 2, 4, ")
+    assert first.startswith("orders/0: handler bill: an operator discarded offsets 0, 2, 4, ")
     assert first.endswith(", 198: test orders")
-    assert second == "orders/0: handler bill: an operator discarded 200: test orders"
+    assert second == "orders/0: handler bill: an operator discarded offset 200: test orders"
     assert (third[:8], fourth[:8]) == ("orders/1", "orders/1")
+
+
+def test_what_an_operator_discards_in_a_retry_topic_is_named_by_its_first_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`lanes ls` shows that place; one that is discarded in its source topic is named once."""
+    notices = DeliveryLog()
+    tier = "orders--shop--retry-1s"
+    first, here = Origin("orders", 0, 61), Origin("orders", 0, 7)
+    dropped = [
+        RecordDiscarded("orders", 0, 1, "bill", "a test", tier, by_operator=True, origin=first),
+        RecordDiscarded("orders", 0, 7, "bill", "a test", "orders", by_operator=True, origin=here),
+    ]
+    notices.happened(dropped, 100.0)
+    assert lines(caplog) == [
+        f"{tier}/0: handler bill: an operator discarded offset 1 (orders/0/61): a test",
+        "orders/0: handler bill: an operator discarded offset 7: a test",
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
