@@ -571,18 +571,21 @@ class Quarantines:
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
 
-    def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
-        """Write what is pending behind the others, as far as it may leave."""
+    def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> bool:
+        """Write what is pending behind the others; False where its handler's breaker keeps it."""
         while quarantine.pending:
             first = next(iter(quarantine.pending))
-            if first.assignment.stopping or not self._withheld.may_follow(handler, now):
-                return
+            if first.assignment.stopping:
+                return True
+            if not self._withheld.may_follow(handler, now):
+                return False
             self._unhold(handler, quarantine.take_pending(1))
             if not first.closed:
                 quarantine.put(first.record_offset, first)
                 self._outbox.behind(first, now)
         self._undrained.pop(quarantine, None)
         self._state.unbalanced = self._state.flow.any_paused
+        return True
 
     # Time.
 
@@ -591,8 +594,11 @@ class Quarantines:
         while self._touched:
             quarantine, handler = self._touched.popitem()
             self._go_on(quarantine, handler, now)
+        kept: set[HandlerState] = set()
         for quarantine, handler in list(self._undrained.items()):
-            self._drain(quarantine, handler, now)
+            # Its breaker answers all of a handler's keys alike: there may be thousands.
+            if handler not in kept and not self._drain(quarantine, handler, now):
+                kept.add(handler)
         for key, source in self._takeovers.all_read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
