@@ -79,8 +79,8 @@ class Quarantines:
         self._in_place = in_place
         self._withheld = withheld
         self._takeovers = Takeovers(state)
-        #: Those that have, or had, pending records -> their handler.
-        self._undrained: dict[Quarantine, HandlerState] = {}
+        #: Those of each handler that have, or had, pending records.
+        self._undrained: dict[HandlerState, dict[Quarantine, None]] = {}
         #: Those of which partitions have left.
         self._touched: dict[Quarantine, HandlerState] = {}
         self._renewals = Renewals(state, outbox)
@@ -466,28 +466,13 @@ class Quarantines:
         """Whether a head has its turn now, and has not had it before."""
         if head is quarantine.current or head.assignment.stopping:
             return False
-        return self._gives_way(quarantine) and self._takeovers.has_read(
+        return quarantine.gives_way() and self._takeovers.has_read(
             head.assignment, offset, quarantine.key
         )
 
-    @staticmethod
-    def _gives_way(quarantine: Quarantine) -> bool:
-        """Whether none behind a head has its turn; one with a lower offset may have come late.
-
-        What only waits for its time gives way, what runs does not.
-        """
-        current = quarantine.current
-        if current is None:
-            return True
-        if current.closed or current.retrying:
-            return False
-        current.assignment.waiting.take({current.record_offset})
-        quarantine.current = None
-        return True
-
     def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
-        if not self._gives_way(quarantine):
+        if not quarantine.gives_way():
             return
         handler = marker.assignment.handler
         after = quarantine.after or handler.rules.after_dead_letter
@@ -532,7 +517,7 @@ class Quarantines:
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""
         handler.lanes.quarantined.pop(quarantine.key, None)
-        self._undrained.pop(quarantine, None)
+        self._undrained.get(handler, {}).pop(quarantine, None)
         self._touched.pop(quarantine, None)
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
@@ -561,7 +546,7 @@ class Quarantines:
             delivery.lane = None
             delivery.assignment.held += 1
             delivery.assignment.held_bytes += delivery.size
-        self._undrained[quarantine] = handler
+        self._undrained.setdefault(handler, {})[quarantine] = None
         self._state.flow.look_again()
 
     @staticmethod
@@ -583,7 +568,7 @@ class Quarantines:
             if not first.closed:
                 quarantine.put(first.record_offset, first)
                 self._outbox.behind(first, now)
-        self._undrained.pop(quarantine, None)
+        self._undrained.get(handler, {}).pop(quarantine, None)
         self._state.unbalanced = self._state.flow.any_paused
         return True
 
@@ -594,11 +579,11 @@ class Quarantines:
         while self._touched:
             quarantine, handler = self._touched.popitem()
             self._go_on(quarantine, handler, now)
-        kept: set[HandlerState] = set()
-        for quarantine, handler in list(self._undrained.items()):
-            # Its breaker answers all of a handler's keys alike: there may be thousands.
-            if handler not in kept and not self._drain(quarantine, handler, now):
-                kept.add(handler)
+        for handler, undrained in self._undrained.items():
+            for quarantine in list(undrained):
+                if not self._drain(quarantine, handler, now):
+                    # Its breaker answers for all of its keys: there may be thousands.
+                    break
         for key, source in self._takeovers.all_read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
@@ -611,4 +596,4 @@ class Quarantines:
         if self._touched:
             return now.mono_s
         next_s = self._renewals.next_s()
-        return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
+        return min(next_s, now.mono_s + DRIP_S) if any(self._undrained.values()) else next_s
