@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ackfloor import App, Delivery, RetryPolicy
-from ackfloor.core.queues.quarantine import Quarantine
+from ackfloor.core.queues.quarantine import Quarantine, Tally
 from ackfloor.runtime.loop import loop as loops
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 
@@ -81,6 +81,6 @@ def test_a_loop_with_a_quarantined_key_looks_often(bootstrap_servers: str) -> No
         quarantined = loop.engine.state.handlers["bill"].lanes.quarantined
         assert not loop._is_expecting()
         key = (crowd.place.topic, 0, b"a")
-        quarantined[key] = Quarantine(key, 0)
+        quarantined[key] = Quarantine(key, 0, Tally())
         assert loop._patience() <= loops.LONGEST_BUSY_WAIT_S
         quarantined.clear()

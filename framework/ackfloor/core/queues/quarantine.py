@@ -221,6 +221,20 @@ class Quarantine:
             places = list(self._where.values())
         return {where for where in places if not isinstance(where, TrackedDelivery | PendingWrite)}
 
+    def gives_way(self) -> bool:
+        """Whether no record behind the head has its turn: one with a lower offset may come late.
+
+        What only waits for its time gives way, what runs does not.
+        """
+        current = self.current
+        if current is None:
+            return True
+        if current.closed or current.retrying:
+            return False
+        current.assignment.waiting.take({current.record_offset})
+        self.current = None
+        return True
+
     def waiting(self) -> Iterator[tuple[int, TrackedDelivery]]:
         """The records in it that were read and are not the current one."""
         for offset, where in self._where.items():

@@ -30,7 +30,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
 from ackfloor.core.scheduling.quarantine_renewal import is_held
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
-from ackfloor.core.state.assignment import AfterDeadLetter, HandlerState
+from ackfloor.core.state.assignment import AfterDeadLetter, Assignment, HandlerState
 from ackfloor.core.state.snapshot import BlockedLane, BlockedLanes
 from ackfloor.core.state.worker_state import WorkerState
 
@@ -53,7 +53,7 @@ class QuarantineOrders:
         now: Now,
     ) -> None:
         """Do to quarantined keys what an operator wants; adds to the answer."""
-        left = Counter(answer.left)
+        left, heads = Counter(answer.left), dict[Assignment, set[int]]()
         for quarantine in quarantined:
             head, doing = head_of(quarantine)
             if order.action is Action.PARK:
@@ -65,8 +65,17 @@ class QuarantineOrders:
             else:
                 answer.done += 1
                 answer.freed += doing is Head.HELD and not order.with_behind
-                if not order.dry_run:
-                    self._move(quarantine, head, doing, order, now)
+                if order.dry_run:
+                    continue
+                if doing is Head.HELD:
+                    after: AfterDeadLetter = "dead_letter" if order.with_behind else "continue"
+                    self._quarantines.release(quarantine, head, after, now)
+                else:
+                    heads.setdefault(head.assignment, set()).add(head.record_offset)
+        for assignment, offsets in heads.items():
+            # At once: each time it looks at all that waits there.
+            for due_s, waits in assignment.waiting.take(offsets):
+                self._move(waits, due_s, order, now)
         answer.left = dict(left)
         self._state.unbalanced = self._state.flow.any_paused
         self._state.flow.look_again()
@@ -84,6 +93,8 @@ class QuarantineOrders:
             names: set[object] = {key, (topic, partition, quarantine.head)}
             head, _ = head_of(quarantine)
             if head is not None:
+                if head.assignment.stopping:
+                    continue
                 names.add((head.topic, head.partition, head.record_offset))
             here = {places[name] for name in names if name in places}
             if here or not order.wanted:
@@ -91,19 +102,7 @@ class QuarantineOrders:
                 quarantined.append(quarantine)
         return quarantined
 
-    def _move(
-        self,
-        quarantine: Quarantine,
-        head: TrackedDelivery,
-        doing: Head,
-        order: LaneOrder,
-        now: Now,
-    ) -> None:
-        if doing is Head.HELD:
-            after: AfterDeadLetter = "dead_letter" if order.with_behind else "continue"
-            self._quarantines.release(quarantine, head, after, now)
-            return
-        [(due_s, _)] = head.assignment.waiting.take({head.record_offset})
+    def _move(self, head: TrackedDelivery, due_s: float, order: LaneOrder, now: Now) -> None:
         if order.action is Action.RETRY:
             self._wait(head, min(due_s, now.mono_s), now)
         elif order.action is Action.DELAY:

@@ -5,12 +5,12 @@ in the same partition number there. So one worker has all that is left of a key:
 retry topics it reads, or on its way there. Nothing else says which keys are quarantined: what is
 open in the retry topics does, also for the next owner (`quarantine_takeover`).
 
-The head of a key is delivered when it is due, like any redelivery. Handled, it makes room for the
-next one, which is due at once. What waits behind it did not fail: it is written with the reason
-`behind`, spends no attempt, and leaves at the drip of a circuit breaker that is not closed. A head
-that is dead-lettered ends as its handler says: the others go on (`continue`), go with it
-(`dead_letter`), or stay (`hold`). For the latter two it is written to a retry topic as well, with
-the reason `held`, and is the head there until the others are gone, or an operator frees the key.
+The head is delivered when it is due, like any redelivery. Handled, it makes room for the next one,
+which is due at once. What waits behind it did not fail: it is written with the reason `behind`,
+spends no attempt, and leaves at the drip of a circuit breaker that is not closed. When a head is
+dead-lettered, the others go on (`continue`), go with it (`dead_letter`), or stay (`hold`). For the
+latter two it is written to a retry topic as well, with the reason `held`, and is the head there
+until the others are gone, or an operator frees the key.
 
 At most `MOST_KEYS` keys are quarantined at once. Beyond them a failed record blocks its lane.
 
@@ -79,8 +79,8 @@ class Quarantines:
         self._in_place = in_place
         self._withheld = withheld
         self._takeovers = Takeovers(state)
-        #: Those that have, or had, pending records -> their handler.
-        self._undrained: dict[Quarantine, HandlerState] = {}
+        #: Those of each handler that have, or had, pending records.
+        self._undrained: dict[HandlerState, dict[Quarantine, None]] = {}
         #: Those of which partitions have left.
         self._touched: dict[Quarantine, HandlerState] = {}
         self._renewals = Renewals(state, outbox)
@@ -100,9 +100,8 @@ class Quarantines:
         return self._takeovers.assigned(assignment, parked, now)
 
     def _touch(self, source: Assignment) -> None:
-        group = source.topic, source.partition
         for quarantine in source.handler.lanes.quarantined.values():
-            if quarantine.key[:2] == group:
+            if quarantine.key[:2] == (source.topic, source.partition):
                 self._touched[quarantine] = source.handler
 
     def dropped(self, gone: Sequence[Assignment]) -> None:
@@ -467,28 +466,13 @@ class Quarantines:
         """Whether a head has its turn now, and has not had it before."""
         if head is quarantine.current or head.assignment.stopping:
             return False
-        return self._gives_way(quarantine) and self._takeovers.has_read(
+        return quarantine.gives_way() and self._takeovers.has_read(
             head.assignment, offset, quarantine.key
         )
 
-    @staticmethod
-    def _gives_way(quarantine: Quarantine) -> bool:
-        """Whether none behind a head has its turn; one with a lower offset may have come late.
-
-        What only waits for its time gives way, what runs does not.
-        """
-        current = quarantine.current
-        if current is None:
-            return True
-        if current.closed or current.retrying:
-            return False
-        current.assignment.waiting.take({current.record_offset})
-        quarantine.current = None
-        return True
-
     def _held(self, quarantine: Quarantine, marker: TrackedDelivery, offset: int, now: Now) -> None:
         """A dead-lettered record is the head: it stays, or goes when those behind it have gone."""
-        if not self._gives_way(quarantine):
+        if not quarantine.gives_way():
             return
         handler = marker.assignment.handler
         after = quarantine.after or handler.rules.after_dead_letter
@@ -535,7 +519,7 @@ class Quarantines:
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Nothing of a key is left in retry topics: what is pending goes on from here."""
         handler.lanes.quarantined.pop(quarantine.key, None)
-        self._undrained.pop(quarantine, None)
+        self._undrained.get(handler, {}).pop(quarantine, None)
         self._touched.pop(quarantine, None)
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
@@ -564,7 +548,7 @@ class Quarantines:
             delivery.lane = None
             delivery.assignment.held += 1
             delivery.assignment.held_bytes += delivery.size
-        self._undrained[quarantine] = handler
+        self._undrained.setdefault(handler, {})[quarantine] = None
         self._state.flow.look_again()
 
     @staticmethod
@@ -574,17 +558,20 @@ class Quarantines:
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
 
-    def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
-        """Write what is pending behind the others, as far as it may leave."""
+    def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> bool:
+        """Write what is pending behind the others; False where its handler's breaker keeps it."""
         while quarantine.pending:
             first = next(iter(quarantine.pending))
-            if first.assignment.stopping or not self._withheld.may_follow(handler, now):
-                return
+            if first.assignment.stopping:
+                return True
+            if not self._withheld.may_follow(handler, now):
+                return False
             self._unhold(handler, quarantine.take_pending(1))
             quarantine.put(first.record_offset, first)
             self._outbox.behind(first, now)
-        self._undrained.pop(quarantine, None)
+        self._undrained.get(handler, {}).pop(quarantine, None)
         self._state.unbalanced = self._state.flow.any_paused
+        return True
 
     # Time.
 
@@ -593,8 +580,11 @@ class Quarantines:
         while self._touched:
             quarantine, handler = self._touched.popitem()
             self._go_on(quarantine, handler, now)
-        for quarantine, handler in list(self._undrained.items()):
-            self._drain(quarantine, handler, now)
+        for handler, undrained in self._undrained.items():
+            for quarantine in list(undrained):
+                if not self._drain(quarantine, handler, now):
+                    # Its breaker answers for all of its keys: there may be thousands.
+                    break
         for key, source in self._takeovers.all_read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
@@ -607,4 +597,4 @@ class Quarantines:
         if self._touched:
             return now.mono_s
         next_s = self._renewals.next_s()
-        return min(next_s, now.mono_s + DRIP_S) if self._undrained else next_s
+        return min(next_s, now.mono_s + DRIP_S) if any(self._undrained.values()) else next_s

@@ -22,10 +22,11 @@ from ackfloor.core.messages.events import (
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
-from ackfloor.core.records.record import Failure, TopicPartition
+from ackfloor.core.records.record import Failure, Now, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling import quarantine_renewal, quarantined_keys
-from ackfloor.core.state.assignment import AfterDeadLetter
+from ackfloor.core.scheduling.withheld import Withheld
+from ackfloor.core.state.assignment import AfterDeadLetter, HandlerState
 from tests.framework.core.quarantine_worlds import (
     BOOM,
     HOPELESS,
@@ -615,6 +616,32 @@ def test_what_follows_leaves_at_the_drip_of_a_breaker_that_is_open() -> None:
     world.come_to_rest()
     assert [offset for _, offset in world.handled] == [0, 1, 2, 3, 4]
     assert is_at_rest(world)
+
+
+def test_a_breaker_that_is_open_is_asked_once_for_all_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In each look at what is pending; what it lets go is of the key that waits for longest."""
+    world = QuarantineWorld(rules(breaker=CircuitBreaker(park_rate="60/m")))
+    world.gain()
+    world.produce("abc")
+    for _ in "abc":
+        world.handle(BOOM)
+    world.confirm_all()
+    drained_later(world, "aabbc")
+    asked: list[bool] = []
+    may_follow = Withheld.may_follow
+
+    def ask(self: Withheld, handler: HandlerState, now: Now) -> bool:
+        asked.append(may_follow(self, handler, now))
+        return asked[-1]
+
+    monkeypatch.setattr(Withheld, "may_follow", ask)
+    world.tick()
+    assert asked == [False]
+    world.tick(1.0)
+    assert asked == [False, True, False]
+    assert world.leaving() == [(LONG, 0, 3, Reason.BEHIND)]
 
 
 def test_the_key_is_free_and_what_is_pending_goes_on_from_memory() -> None:
