@@ -400,7 +400,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard(
         "of several copies the one that ends is told from the others",
         2,
-        "core.scheduling.quarantined_keys:_is_same",
+        "core.scheduling.quarantined_keys:is_same",
         _always(value=True),
     ),
     Safeguard(
@@ -412,14 +412,14 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard(
         "a condemned record is dead-lettered",
         10,
-        "core.scheduling.quarantined_keys:Quarantines._bury",
+        "core.scheduling.quarantined_keys:Quarantines._bury_behind",
         _nothing,
     ),
     Safeguard(
         "what keeps others from being read is written anew",
         7,
-        "core.scheduling.quarantined_keys:Quarantines._renew",
-        _nothing,
+        "core.scheduling.quarantine_renewal:Renewals._make_room",
+        _always(value=0),
     ),
     Safeguard(
         "a key is free when nothing of it is left",

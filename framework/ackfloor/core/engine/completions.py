@@ -147,7 +147,7 @@ class Completions:
             # Redriven by an operator: its first delivery since then.
             stats.replays_handled += handled
             stats.replays_failed += isinstance(outcome, Failed | Rejected)
-        elif envelope.not_before_ms is not None and envelope.reason is not Reason.BEHIND:
+        elif envelope.not_before_ms is not None:
             started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000
             stats.attempts.append(delivery.attempt)
             stats.lateness_s.append((started_ms - envelope.not_before_ms) / 1000)

@@ -21,7 +21,7 @@ from ackfloor.core.messages.events import (
     RecordsSkipped,
 )
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.records.envelope import Envelope, Reason, read_envelope
+from ackfloor.core.records.envelope import DID_NOT_FAIL, Envelope, read_envelope
 from ackfloor.core.records.record import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.scheduling.crash_suspects import Suspects
@@ -122,7 +122,7 @@ class Intake:
         # Source partitions last: what they have may be a copy of what is in a retry partition.
         for each in sorted(began, key=lambda one: one.tier_s is None):
             if read := self._awaiting.pop(each, None):
-                self._enter(each, read, now)
+                self._enter(each, read, sum(d.size for d in read), now)
 
     def _forget_shares(self) -> None:
         """Have the shares computed anew: the worker owns other partitions now."""
@@ -301,9 +301,11 @@ class Intake:
         if assignment.awaited:
             self._awaiting.setdefault(assignment, []).extend(batch)
         else:
-            self._enter(assignment, batch, now)
+            self._enter(assignment, batch, size, now)
 
-    def _enter(self, assignment: Assignment, batch: Sequence[TrackedDelivery], now: Now) -> None:
+    def _enter(
+        self, assignment: Assignment, batch: Sequence[TrackedDelivery], size: int, now: Now
+    ) -> None:
         """Dispatch records that are due, and let the others wait."""
         handler = assignment.handler
         if assignment.tier_s is None:
@@ -312,14 +314,15 @@ class Intake:
             if batch:
                 self._dispatch(handler, batch, now)
             return
+        due_s: list[float] = []
         for delivery in batch:
-            delivery.envelope = read_envelope(delivery.headers)
+            envelope = delivery.envelope = read_envelope(delivery.headers)
+            due_s.append(_due_s(delivery, envelope, now))
         if handler.rules.quarantines:
             batch = self._quarantines.read(assignment, batch, now)
-        else:
-            batch = self._quarantines.without_held(batch)
-        due_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
-        assignment.waiting.put_all(due_s, batch, sum([d.size for d in batch]))
+            due_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
+            size = sum([d.size for d in batch])
+        assignment.waiting.put_all(due_s, batch, size)
         self._state.waiting[assignment] = None
         self._redeliveries.release(assignment, handler.retry_room(), now)
 
@@ -372,6 +375,6 @@ def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
     assert delivery.assignment.tier_s is not None
     wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
     wait_s = min(wait_s, delivery.assignment.tier_s * LONGEST_WAIT)
-    if delivery.assignment.handler.rules.in_place and envelope.reason is not Reason.BEHIND:
+    if delivery.assignment.handler.rules.in_place and envelope.reason not in DID_NOT_FAIL:
         wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
     return now.mono_s + wait_s

@@ -68,8 +68,8 @@ class Outbox:
         self.transactions = Transactions(state) if transactional else None
         #: Called when a record of a handler that quarantines is to be written, and when it is;
         #: see `Quarantines`.
-        self.sent: Callable[[PendingWrite], None] = _nothing
-        self.written: Callable[[PendingWrite, Now], None] = _nothing
+        self.sent: Callable[[PendingWrite], None] = lambda *_: None
+        self.written: Callable[[PendingWrite, Now], None] = lambda *_: None
         #: Waiting for the next attempt to write them.
         self._refused: list[PendingWrite] = []
         #: Whose report is outstanding, oldest first -> since when (monotonic seconds).
@@ -300,10 +300,6 @@ class Outbox:
         """Whether a write was refused, or is under way for longer than usual."""
         oldest_s = next(iter(self._under_way.values()), inf)
         return bool(self._refused) or now.mono_s - oldest_s >= DOUBT_S
-
-
-def _nothing(*_: object) -> None:
-    pass
 
 
 def _moved(write: PendingWrite, now: Now) -> Event:

@@ -209,19 +209,6 @@ class Quarantines:
                     others.append(delivery)
         return others
 
-    def without_held(self, batch: Sequence[TrackedDelivery]) -> Sequence[TrackedDelivery]:
-        """Settle the records that hold their keys: their handler does not quarantine any more.
-
-        They are in the dead-letter topic.
-        """
-        others: list[TrackedDelivery] = []
-        for delivery in batch:
-            if is_held(delivery):
-                self._settle_copy(delivery)
-            else:
-                others.append(delivery)
-        return others
-
     def _send_home(self, delivery: TrackedDelivery, now: Now) -> bool:
         """Write a record to its source's partition if it waits in another one.
 
@@ -443,11 +430,11 @@ class Quarantines:
             self._held(quarantine, where, head, now)
         elif isinstance(where, TrackedDelivery) and self._may_begin(quarantine, where, head):
             quarantine.current = where
-            envelope = where.envelope
-            due_s = now.mono_s
-            if envelope is not None and envelope.reason is not Reason.BEHIND:
-                due_s += max(0.0, ((envelope.not_before_ms or 0) - now.wall_ms) / 1000)
-            self._state.wait(where, due_s)
+            if where.envelope is not None and where.envelope.reason is Reason.BEHIND:
+                # It is due now, and that it waited is no delay of its own.
+                where.envelope = changed(where.envelope, not_before_ms=None)
+            due_ms = (where.envelope.not_before_ms if where.envelope else None) or 0
+            self._state.wait(where, now.mono_s + max(0.0, (due_ms - now.wall_ms) / 1000))
 
     def _take_first(
         self, quarantine: Quarantine, handler: HandlerState, first: TrackedDelivery

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
+from ackfloor.core.messages.events import CopySettled
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.envelope import Reason
@@ -56,14 +57,13 @@ class Redeliveries:
         while len(due) < room and (found := waiting.pop_due(now.mono_s, room - len(due))):
             for delivery in found:
                 envelope = delivery.envelope
-                if envelope is not None and envelope.retry_at_ms and _waits_on(delivery, now):
-                    self._outbox.hop(delivery, now)
+                if envelope is not None and envelope.retry_at_ms and self._leaves(delivery, now):
                     continue
                 delivery.retrying = TAKES_ROOM
                 due.append(delivery)
-        while waiting.next_s <= now.mono_s and _waits_on(waiting.first, now):
+        while waiting.next_s <= now.mono_s and self._leaves(waiting.first, now):
             # A hop takes no room.
-            self._outbox.hop(waiting.pop(), now)
+            waiting.pop()
         if withheld:
             for delivery in due:
                 withheld.redeliver(delivery.record_offset)
@@ -72,6 +72,22 @@ class Redeliveries:
             assignment.handler.open_retries += len(due)
             self._deliver(assignment.handler, due, now)
         return len(due)
+
+    def _leaves(self, delivery: TrackedDelivery, now: Now) -> bool:
+        """Whether a record whose wait is over leaves without being delivered."""
+        envelope, assignment = delivery.envelope, delivery.assignment
+        if envelope is not None and envelope.reason is Reason.HELD:
+            # Its handler does not quarantine any more; it is in the dead-letter topic.
+            assignment.end(delivery)
+            self._state.settle(delivery)
+            name = assignment.handler.rules.name
+            copy = CopySettled(assignment.source_topic, assignment.partition, name)
+            self._state.events.append(copy)
+            return True
+        waits = _waits_on(delivery, now)
+        if waits:
+            self._outbox.hop(delivery, now)
+        return waits
 
     def _deliver(self, handler: HandlerState, due: Sequence[TrackedDelivery], now: Now) -> None:
         """Queue deliveries, or the lanes that wait for them, ahead of what was not tried yet."""
