@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 import tests.examples  # noqa: F401 -- how properties are tried, before any is read
 
@@ -17,3 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("COLUMNS", None)
 
 pytest_plugins = ["tests.groups", "tests.kafka_broker"]
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A test that switches logging off leaves it on: the next one in its process may read a log."""
+    yield
+    logging.disable(logging.NOTSET)
