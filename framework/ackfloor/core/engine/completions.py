@@ -24,6 +24,7 @@ from ackfloor.core.messages.events import (
     ReplaysEnded,
 )
 from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.queues.quarantine import has_order
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import (
@@ -205,7 +206,7 @@ class Completions:
         if rules.in_place:
             self._in_place.failed(delivery, verdict, now)
             return
-        if rules.quarantines:
+        if rules.quarantines and has_order(delivery):
             self._quarantines.failed(delivery, verdict, now)
             return
         self._leave_lane(delivery)

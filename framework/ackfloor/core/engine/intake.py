@@ -134,9 +134,9 @@ class Intake:
         assignment = self._state.assignments.get((partition.topic, partition.partition))
         lost = 0 if assignment is None else assignment.tracker.lose(position)
         self._state.flow.look_again()
-        if lost and assignment is not None and assignment.handler.rules.quarantines:
-            self._quarantines.unread(assignment)
-        if lost:
+        if lost and assignment is not None:
+            if assignment.handler.rules.quarantines:
+                self._quarantines.unread(assignment)
             self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
 
     def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
@@ -314,15 +314,16 @@ class Intake:
             if batch:
                 self._dispatch(handler, batch, now)
             return
-        due_s: list[float] = []
-        for delivery in batch:
-            envelope = delivery.envelope = read_envelope(delivery.headers)
-            due_s.append(_due_s(delivery, envelope, now))
+        times_s: list[float] = []
         if handler.rules.quarantines:
             batch = self._quarantines.read(assignment, batch, now)
-            due_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
+            times_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
             size = sum([d.size for d in batch])
-        assignment.waiting.put_all(due_s, batch, size)
+        else:
+            for delivery in batch:
+                envelope = delivery.envelope = read_envelope(delivery.headers)
+                times_s.append(_due_s(delivery, envelope, now))
+        assignment.waiting.put_all(times_s, batch, size)
         self._state.waiting[assignment] = None
         self._redeliveries.release(assignment, handler.retry_room(), now)
 

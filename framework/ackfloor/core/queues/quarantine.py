@@ -17,7 +17,7 @@ Q3  what is pending is in the order of its offsets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
@@ -234,12 +234,6 @@ class Quarantine:
         current.assignment.waiting.take({current.record_offset})
         self.current = None
         return True
-
-    def waiting(self) -> Iterator[tuple[int, TrackedDelivery]]:
-        """The records in it that were read and are not the current one."""
-        for offset, where in self._where.items():
-            if isinstance(where, TrackedDelivery) and where is not self.current:
-                yield offset, where
 
     def forget(self, assignment: Assignment) -> None:
         """An assignment has ended: what is here of it, or was to be read there, is not in it."""

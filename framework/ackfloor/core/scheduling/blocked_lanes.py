@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from itertools import islice
 
+from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import CONSUME_TIMEOUT, Failed, Rejected
@@ -141,3 +142,18 @@ def _since_ms(head: TrackedDelivery, now: Now) -> int:
     if envelope is not None and envelope.first_failed_at_ms is not None:
         return envelope.first_failed_at_ms
     return now.wall_ms - round((now.mono_s - (head.finished_s or now.mono_s)) * 1000)
+
+
+def discarded(head: TrackedDelivery, reason: str) -> RecordDiscarded:
+    """An operator has a head discarded, and says why."""
+    assignment = head.assignment
+    return RecordDiscarded(
+        assignment.source_topic,
+        assignment.partition,
+        head.record_offset,
+        assignment.handler.rules.name,
+        reason,
+        assignment.topic,
+        by_operator=True,
+        origin=head.origin,
+    )

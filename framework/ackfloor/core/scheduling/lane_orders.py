@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.messages.lane_order import (
     EXHAUSTED,
     MOST_WRITES,
@@ -30,11 +29,12 @@ from ackfloor.core.messages.lane_order import (
 )
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.queues.quarantine import has_order
 from ackfloor.core.records.envelope import Reason, changed
 from ackfloor.core.records.outcomes import Bury, Failed, Park
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.blocked_lanes import Head, doing_of, last_outcome, newest
+from ackfloor.core.scheduling.blocked_lanes import Head, discarded, doing_of, last_outcome, newest
 from ackfloor.core.scheduling.quarantine_orders import QuarantineOrders
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import Assignment, HandlerState
@@ -162,7 +162,7 @@ class LaneOrders:
         assert delay_s is not None, "what has no attempt left is not parked"
         reason = outcome.reason if isinstance(outcome, Failed) else Reason.ERROR
         verdict = Park(delay_s, False, reason, outcome.failure)
-        if head.assignment.handler.rules.quarantines:
+        if head.assignment.handler.rules.quarantines and has_order(head):
             self._quarantines.failed(head, verdict, now)
             return
         self._state.go_on(head)
@@ -183,18 +183,7 @@ class LaneOrders:
         state.go_on(head)
         if assignment.handler.rules.quarantines:
             self._quarantines.ended(head, now)
-        state.events.append(
-            RecordDiscarded(
-                assignment.source_topic,
-                assignment.partition,
-                head.record_offset,
-                assignment.handler.rules.name,
-                order.reason,
-                assignment.topic,
-                by_operator=True,
-                origin=head.origin,
-            )
-        )
+        state.events.append(discarded(head, order.reason))
 
 
 def _why_left(lane: Lane, head: TrackedDelivery, action: Action) -> str:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 
-from ackfloor.core.messages.events import RecordDiscarded
 from ackfloor.core.messages.lane_order import (
     MOST_WRITES,
     PARKED,
@@ -27,7 +26,7 @@ from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Envelope, changed
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, last_outcome
+from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, discarded, last_outcome
 from ackfloor.core.scheduling.quarantine_renewal import is_held
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
 from ackfloor.core.state.assignment import AfterDeadLetter, Assignment, HandlerState
@@ -126,18 +125,7 @@ class QuarantineOrders:
         assignment.end(head)
         self._state.settle(head)
         self._quarantines.ended(head, now)
-        self._state.events.append(
-            RecordDiscarded(
-                assignment.source_topic,
-                assignment.partition,
-                head.record_offset,
-                assignment.handler.rules.name,
-                order.reason,
-                assignment.topic,
-                by_operator=True,
-                origin=head.origin,
-            )
-        )
+        self._state.events.append(discarded(head, order.reason))
 
 
 def head_of(quarantine: Quarantine) -> tuple[TrackedDelivery | None, Head]:

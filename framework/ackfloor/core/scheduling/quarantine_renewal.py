@@ -65,13 +65,17 @@ class Renewals:
         full = any(handler.lanes.quarantined and self._full(handler) for handler in handlers)
         return self._look_s if full else inf
 
-    def _full(self, handler: HandlerState) -> set[Assignment]:
-        """A handler's retry partitions that are not read at the moment."""
+    def _tiers(self, handler: HandlerState) -> set[Assignment]:
+        """A handler's retry partitions."""
         return {
             a
             for a in self._state.assignments.values()
-            if a.handler is handler and a.tier_s is not None and a.paused and not a.stopping
+            if a.handler is handler and a.tier_s is not None and not a.stopping
         }
+
+    def _full(self, handler: HandlerState) -> set[Assignment]:
+        """Those that are not read at the moment."""
+        return {a for a in self._tiers(handler) if a.paused}
 
     def _make_room(self, handler: HandlerState, now: Now) -> int:
         """Renew what keeps a head from being read; returns how many keys were looked at for it."""
@@ -104,12 +108,7 @@ class Renewals:
             self._full_s.setdefault(assignment, now.mono_s)
 
     def _renew_old(self, handler: HandlerState, now: Now) -> None:
-        tiers = {
-            a
-            for a in self._state.assignments.values()
-            if a.handler is handler and a.tier_s is not None and not a.stopping
-        }
-        for _, delivery in list(_read(handler, tiers)):
+        for _, delivery in list(_read(handler, self._tiers(handler))):
             if now.wall_ms - delivery.timestamp >= RENEW_MS:
                 self._outbox.hop(delivery, now)
 

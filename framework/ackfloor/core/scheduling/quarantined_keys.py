@@ -26,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackfloor.core.messages.events import CopySettled, KeyNotQuarantined
+from ackfloor.core.messages.events import KeyNotQuarantined
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.quarantine import Quarantine, has_order, is_same, newness
-from ackfloor.core.records.envelope import Reason, changed
+from ackfloor.core.records.envelope import Reason, changed, read_envelope
 from ackfloor.core.records.outcomes import Bury, Verdict
 from ackfloor.core.records.record import Now, ParkedRecord
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -156,14 +156,14 @@ class Quarantines:
         for delivery in batch:
             offset = delivery.record_offset
             if offset in parked_before:
-                self._settle_copy(delivery)
+                self._state.settle_copy(delivery)
                 continue
             quarantine = quarantined.get(delivery.lane_key(True))
             if quarantine is None:
                 others.append(delivery)
             elif offset in quarantine:
                 # It is read anew, or a copy came after its retry partitions were announced.
-                self._settle_copy(delivery)
+                self._state.settle_copy(delivery)
             else:
                 touched[quarantine] = None
                 self._pend(quarantine, handler, [delivery])
@@ -195,12 +195,11 @@ class Quarantines:
         """Records of a retry partition were read; returns those that are in no key's order."""
         others: list[TrackedDelivery] = []
         for delivery in batch:
-            envelope = delivery.envelope
-            assert envelope is not None, "of a record of a retry topic it was read"
+            envelope = delivery.envelope = read_envelope(delivery.headers)
             if envelope.reason is not (reason := reason_of_wait(envelope, now)):
                 delivery.envelope = changed(envelope, reason=reason)
             if delivery.record_offset in assignment.superseded:
-                self._settle_copy(delivery)
+                self._state.settle_copy(delivery)
             elif has_order(delivery):
                 self._add(delivery, now)
             else:
@@ -241,28 +240,11 @@ class Quarantines:
             quarantine.twin(offset, delivery)
         self._go_on(quarantine, handler, now)
 
-    def _settle_copy(self, delivery: TrackedDelivery) -> None:
-        """Settle one of several copies of a record: another is open, or the record is resolved."""
-        assignment = delivery.assignment
-        assignment.end(delivery)
-        self._state.settle(delivery)
-        self._state.unbalanced = self._state.flow.any_paused
-        self._state.events.append(
-            CopySettled(
-                assignment.source_topic, assignment.partition, assignment.handler.rules.name
-            )
-        )
-
     # How deliveries end.
 
     def failed(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> None:
-        """A delivery failed: write its record elsewhere, and what follows of its key behind it."""
+        """A record in a key's order failed: write it elsewhere, and what follows behind it."""
         handler = delivery.assignment.handler
-        if not has_order(delivery):
-            self._state.free(delivery)
-            self._state.hand_out(handler, handler.lanes.leave(delivery))
-            self._outbox.park(delivery, verdict, now)
-            return
         key, offset = delivery.lane_key(True), delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(key)
         if quarantine is None:
@@ -322,7 +304,7 @@ class Quarantines:
                 handler.gives_room(each)
                 each.retrying, each.lane, quarantine.current = 0, None, None
             else:
-                self._settle_copy(each)
+                self._state.settle_copy(each)
         self._pend(quarantine, handler, others)
 
     def ended(self, delivery: TrackedDelivery, now: Now) -> None:
@@ -368,7 +350,7 @@ class Quarantines:
             self._dead_lettered(quarantine, write, offset, now)
             return
         for twin in quarantine.take_twins(offset):
-            self._settle_copy(twin)
+            self._state.settle_copy(twin)
         if isinstance(quarantine.at(offset), PendingWrite):
             target = self._state.assignments.get((write.topic, write.partition or 0))
             if target is None:
@@ -410,7 +392,7 @@ class Quarantines:
         for copy in copies:
             if not (copy.closed or copy.retrying):
                 copy.assignment.waiting.take({copy.record_offset})
-                self._settle_copy(copy)
+                self._state.settle_copy(copy)
         self._go_on(quarantine, delivery.assignment.handler, now)
 
     # What happens next.
@@ -430,11 +412,13 @@ class Quarantines:
             self._held(quarantine, where, head, now)
         elif isinstance(where, TrackedDelivery) and self._may_begin(quarantine, where, head):
             quarantine.current = where
-            if where.envelope is not None and where.envelope.reason is Reason.BEHIND:
+            envelope = where.envelope
+            assert envelope is not None, "a head is from a retry topic, or was given one"
+            if envelope.reason is Reason.BEHIND:
                 # It is due now, and that it waited is no delay of its own.
-                where.envelope = changed(where.envelope, not_before_ms=None)
-            due_ms = (where.envelope.not_before_ms if where.envelope else None) or 0
-            self._state.wait(where, now.mono_s + max(0.0, (due_ms - now.wall_ms) / 1000))
+                envelope = where.envelope = changed(envelope, not_before_ms=None)
+            wait_ms = (envelope.not_before_ms or 0) - now.wall_ms
+            self._state.wait(where, now.mono_s + max(0.0, wait_ms / 1000))
 
     def _take_first(
         self, quarantine: Quarantine, handler: HandlerState, first: TrackedDelivery
@@ -475,7 +459,7 @@ class Quarantines:
     ) -> None:
         quarantine.spare()
         quarantine.after = None
-        self._settle_copy(marker)
+        self._state.settle_copy(marker)
         self._resolve(quarantine, marker, offset, now)
 
     def release(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ackfloor.core.messages.events import CopySettled
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.records.envelope import Reason
@@ -75,14 +74,10 @@ class Redeliveries:
 
     def _leaves(self, delivery: TrackedDelivery, now: Now) -> bool:
         """Whether a record whose wait is over leaves without being delivered."""
-        envelope, assignment = delivery.envelope, delivery.assignment
+        envelope = delivery.envelope
         if envelope is not None and envelope.reason is Reason.HELD:
             # Its handler does not quarantine any more; it is in the dead-letter topic.
-            assignment.end(delivery)
-            self._state.settle(delivery)
-            name = assignment.handler.rules.name
-            copy = CopySettled(assignment.source_topic, assignment.partition, name)
-            self._state.events.append(copy)
+            self._state.settle_copy(delivery)
             return True
         waits = _waits_on(delivery, now)
         if waits:

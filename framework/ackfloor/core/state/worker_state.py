@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from ackfloor.core.messages.commands import Command, TakeBack
-from ackfloor.core.messages.events import Event
+from ackfloor.core.messages.events import CopySettled, Event
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Item
@@ -229,6 +229,16 @@ class WorkerState:
             assignment.open_bytes -= delivery.size
             assignment.withheld.trials.pop(delivery.record_offset, None)
             self.commits.settled(1)
+
+    def settle_copy(self, delivery: TrackedDelivery) -> None:
+        """Settle one of several copies of a record: another is open, or the record is resolved."""
+        assignment = delivery.assignment
+        assignment.end(delivery)
+        self.settle(delivery)
+        # Not left to the next read or answer: while everything is paused there may be none.
+        self.unbalanced = self.flow.any_paused
+        name = assignment.handler.rules.name
+        self.events.append(CopySettled(assignment.source_topic, assignment.partition, name))
 
     def wait(self, delivery: TrackedDelivery, due_s: float) -> None:
         """Let a delivery wait until it is due (monotonic seconds)."""

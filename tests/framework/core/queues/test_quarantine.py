@@ -167,17 +167,6 @@ def test_what_has_to_be_read_for_it_to_go_on(world: QuarantineWorld, tier: Assig
     assert Quarantine((SOURCE, 0, b"b"), 0, Tally()).unread() == set()
 
 
-def test_what_waits_is_read_and_has_not_its_turn(tier: Assignment) -> None:
-    """Neither the current head, nor what is to be read or being written."""
-    found = quarantine(3, 4, 5, 6, at=tier)
-    head, behind = delivery(tier, 0), delivery(tier, 1)
-    found.put(3, head)
-    found.put(4, behind)
-    found.put(5, writing(tier, 2))
-    found.current = head
-    assert list(found.waiting()) == [(4, behind)]
-
-
 def test_nothing_is_left_of_a_partition_that_has_gone(
     world: QuarantineWorld, tier: Assignment
 ) -> None:
