@@ -37,6 +37,8 @@ CAVEATS = """\
 - The peers promise different things. The bare loop tracks and commits nothing. aiokafka and
   FastStream commit on a timer, whatever the handler does. quixstreams, arroyo and faust handle a
   partition in order. parallel-consumer and pyrallel-consumer track each record, as ackfloor does.
+- Not run here: kpipe (JVM 25, a virtual thread for each record) tells 616,000 records/s unordered
+  and 286,000 by key on six cores, six times parallel-consumer there.
 """
 
 

@@ -17,12 +17,14 @@ from benchmarks.peers.work import (
     THREADS,
     TWO_WORKERS,
 )
-from benchmarks.topic import HOT_KEYS, KEYS
+from benchmarks.topic import Contents
 
-#: Records of the topic that all cases read.
-RECORDS = 2_000_000
-#: Records of the topic with few keys.
-HOT_RECORDS = 500_000
+#: What all cases read but those that name another one.
+USUAL = Contents(2_000_000)
+#: A few keys that everything belongs to.
+HOT = Contents(500_000, keys=10)
+#: As keys are in most systems: the first of 10,000 has a tenth of all, the last half of them 7 %.
+ZIPF = Contents(1_000_000, zipf=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Case:
     Attributes:
         body: what the handler does (see peers/work.py).
         limit: the most that slots and handler's time allow, in records/s.
-        hot: whether the records have 10 keys instead of 10,000.
+        contents: the records that it reads.
         note: what a reader must know about it.
     """
 
@@ -56,7 +58,7 @@ class Case:
     runs: tuple[Run, ...]
     order: str = "unordered"
     limit: float | None = None
-    hot: bool = False
+    contents: Contents = USUAL
     note: str = ""
 
 
@@ -95,6 +97,18 @@ CASES = (
         note="10,000 keys. Who handles one record at a time keeps any order: see no-op.",
     ),
     Case(
+        "no-op, keys by Zipf's law",
+        "noop",
+        (
+            Run("ackfloor", 600_000, "async"),
+            Run("parallel_consumer", 200_000),
+            Run("pyrallel", 15_000),
+        ),
+        order="key",
+        contents=ZIPF,
+        note="10,000 keys, the first of which has a tenth of all records.",
+    ),
+    Case(
         "no-op, 10 hot keys",
         "noop",
         (
@@ -103,7 +117,7 @@ CASES = (
             Run("pyrallel", 15_000),
         ),
         order="key",
-        hot=True,
+        contents=HOT,
     ),
     Case(
         "JSON to pydantic",
@@ -212,8 +226,3 @@ CASES = (
         note="Nobody else has retry topics.",
     ),
 )
-
-
-def keys_of(case: Case) -> tuple[int, int]:
-    """How many records and keys the case's topic has."""
-    return (HOT_RECORDS, HOT_KEYS) if case.hot else (RECORDS, KEYS)

@@ -13,16 +13,18 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import ackfloor.core
 from ackfloor.core.acks.gap_set import GapSet, decode, encode
+from ackfloor.core.records.envelope import Envelope, Reason, write_headers
 from ackfloor.core.records.outcomes import Failed
 from ackfloor.core.records.record import Failure
-from benchmarks.stage import BATCH, TIER, Stage, due_in, stored, with_gaps
+from ackfloor.testing.memory.memory_log import MemoryRecord
+from benchmarks.stage import BATCH, START_MS, TIER, Stage, due_in, stored, with_gaps
 
 BASELINE = Path(__file__).parent / "results" / "core.json"
 CORE = str(Path(ackfloor.core.__file__).parent)
@@ -49,9 +51,30 @@ def by_key(count: Count) -> int:
 
 def parked(count: Count) -> int:
     """Read, failed, written to a retry topic, settled."""
-    stage = Stage(breakers=False)
-    batches = [stored("topic0", 0, range(n, n + BATCH)) for n in range(0, RECORDS, BATCH)]
-    failed = Failed(Failure("ValueError", "no"))
+    return _all_parked(
+        count, [stored("topic0", 0, range(n, n + BATCH)) for n in range(0, RECORDS, BATCH)]
+    )
+
+
+def parked_again(count: Count) -> int:
+    """Read from a retry topic with all headers, due, failed, written to a retry topic, settled."""
+    told = Envelope(
+        *("topic0", 0, 7, START_MS, "bench", "topic0", 1, 1, 0, Reason.ERROR, "ValueError", "no"),
+        first_failed_at_ms=START_MS,
+        failed_at_ms=START_MS,
+        not_before_ms=START_MS,
+        duration_ms=3,
+        release="v7",
+    )
+    headers = write_headers(told, ())
+    return _all_parked(
+        count,
+        [stored(TIER, 0, range(n, n + BATCH), headers=headers) for n in range(0, RECORDS, BATCH)],
+    )
+
+
+def _all_parked(count: Count, batches: Sequence[Sequence[MemoryRecord]]) -> int:
+    stage, failed = Stage(breakers=False), Failed(Failure("ValueError", "no"))
 
     def run() -> None:
         for batch in batches:
@@ -120,6 +143,7 @@ SCENES: dict[str, tuple[Callable[[Count], int], str]] = {
     "handled": (unordered, "record"),
     "handled in key order": (by_key, "record"),
     "parked": (parked, "record"),
+    "parked again": (parked_again, "record"),
     "redelivered": (redelivered, "record"),
     "commit with 1,000 gaps": (commit_with_gaps, "commit"),
     "gap set of 1,000, both ways": (gap_set_both_ways, "gap set"),

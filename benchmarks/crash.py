@@ -19,7 +19,7 @@ from benchmarks.measured import RunFailed, end, heard, started
 from benchmarks.peers.installed import PEERS, NotInstalled
 from benchmarks.peers.work import STRAGGLER, is_straggler
 from benchmarks.speed import Entry, Found
-from benchmarks.topic import KEYS, filled
+from benchmarks.topic import Contents, filled
 
 TITLE = "killed while 0.01 % take 10 s"
 #: The first tenth of these is warm-up; how many there are in the topic is another matter.
@@ -36,7 +36,7 @@ LOOK_S = 0.5
 
 def crash(servers: str, peers: set[str], rounds: int, step: Callable[[str], None]) -> Found:
     """Everybody in turn, in interleaved rounds."""
-    topic = filled(servers, RECORDS, KEYS)
+    topic = filled(servers, Contents(RECORDS))
     entries = [Entry(run) for run in RUNS if run.peer in peers]
     for number in range(rounds):
         for entry in entries:

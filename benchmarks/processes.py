@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, TopicPartition
 from ackfloor import App
 from ackfloor.testing.local_kafka.bootstrap import open_broker
 from benchmarks import spin
-from benchmarks.topic import PARTITIONS, filled
+from benchmarks.topic import PARTITIONS, Contents, filled
 from benchmarks.worker import settled_of, worker_of
 
 RESULT = Path(__file__).parent / "results" / "processes.md"
@@ -93,7 +93,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.case:
         case, servers = given.case
-        topic = filled(servers, given.records)
+        topic = filled(servers, Contents(given.records))
         processes = CASES[case]
         run = ours(servers, topic, given.records, processes) if processes else None
         rate = plain(servers, topic, given.records) if run is None else run
@@ -103,7 +103,7 @@ def main() -> None:
     found: dict[str, list[float]] = {case: [] for case in CASES}
     load = os.getloadavg()[0]
     with open_broker() as broker:
-        filled(broker.bootstrap_servers, given.records)
+        filled(broker.bootstrap_servers, Contents(given.records))
         for _ in range(given.rounds):
             for case in CASES:
                 argv = [sys.executable, "-m", "benchmarks.processes"]

@@ -41,7 +41,7 @@ from ackfloor.runtime.loop.worker_assembly import Worker
 from ackfloor.testing.local_kafka.bootstrap import open_broker
 from benchmarks import machine
 from benchmarks.results import FOLDER
-from benchmarks.topic import PARTITIONS, filled, make
+from benchmarks.topic import PARTITIONS, Contents, filled, make
 from benchmarks.worker import settled_of, worker_of
 
 PARTS = ("takeover", "latency", "throughput")
@@ -312,7 +312,7 @@ def write(servers: str, topic: str) -> None:
 
 def throughput(servers: str, records: int, variant: str) -> Figures:
     """A handler in key order that does nothing, on a topic that is there."""
-    topic = filled(servers, records)
+    topic = filled(servers, Contents(records))
     app = app_of(servers, f"{topic}-{time.time_ns()}")
 
     @app.handler(topic, ordering="key", on_failure="quarantine" if variant != "block" else "block")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from benchmarks.cases import CASES, Case, Run, keys_of
+from benchmarks.cases import CASES, Case, Run
 from benchmarks.measured import RunFailed, measure
 from benchmarks.peers.installed import PEERS, NotInstalled
 from benchmarks.topic import filled
@@ -65,20 +65,20 @@ def speed(
         step: told of each run before it starts.
     """
     found = {case.title: [Entry(run) for run in case.runs if run.peer in peers] for case in cases}
-    topics = {keys_of(case): filled(servers, *keys_of(case)) for case in cases}
+    topics = {case.contents: filled(servers, case.contents) for case in cases}
     for number in range(rounds):
         for case in cases:
             for entry in found[case.title]:
                 if len(entry.failed) >= PATIENCE:
                     continue
                 step(f"round {number + 1}: {case.title}: {entry.name}")
-                _one(entry, case, servers, topics[keys_of(case)], number, scale)
+                _one(entry, case, servers, topics[case.contents], number, scale)
     return found
 
 
 def _one(entry: Entry, case: Case, servers: str, topic: str, number: int, scale: float) -> None:
     peer = PEERS[entry.run.peer]
-    records = min(max(FEWEST, int(entry.run.records * scale)), keys_of(case)[0])
+    records = min(max(FEWEST, int(entry.run.records * scale)), case.contents.records)
     form = [entry.run.form] if entry.run.form else []
     try:
         argv = [*peer.command(), case.body, case.order, servers, topic, str(records), *form]

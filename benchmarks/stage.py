@@ -23,6 +23,7 @@ from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.state.worker_state import Route
+from ackfloor.declare.fair_key import kafka_key
 from ackfloor.testing.memory.memory_log import MemoryRecord
 
 #: Records of one poll, and answers of one turn.
@@ -76,6 +77,7 @@ class Stage:
                     policy=policy,
                     concurrency=10**6,
                     breaker=CircuitBreaker(enabled=breakers),
+                    fair_key=kafka_key,
                 )
                 for topic in self.topics
             ],
@@ -143,8 +145,7 @@ class Stage:
         """The broker has what was parked, and what was committed."""
         now = self.now
         writes, self.writes = self.writes, []
-        for write in writes:
-            self.engine.published(write, now)
+        self.engine.published(writes, now)
         commits, self.commits = self.commits, []
         for positions in commits:
             self.engine.committed([(position, None) for position in positions], now)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -10,17 +14,38 @@ from rich.progress import track
 
 PARTITIONS = 8
 KEYS = 10_000
-#: A few keys that everything belongs to.
-HOT_KEYS = 10
 _VALUE = b'{"order": %d, "customer": "c%d", "cents": 1200, "note": "%s"}'
 
 
-def filled(servers: str, records: int, keys: int = KEYS) -> str:
-    """The topic of so many records, about 200 bytes each; made and filled unless it is there.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a topic of the cases holds.
+
+    Attributes:
+        records: how many.
+        keys: of how many keys.
+        zipf: whether the n-th key has an n-th of the records of the first, as in Zipf's law.
+            Otherwise all keys have as many, and take turns.
+    """
+
+    records: int
+    keys: int = KEYS
+    zipf: bool = False
+
+    def chosen_keys(self) -> Iterable[int]:
+        """The key of each record, the same ones each time."""
+        if not self.zipf:
+            return (n % self.keys for n in range(self.records))
+        weights = list(accumulate(1 / (n + 1) for n in range(self.keys)))
+        return random.Random(1).choices(range(self.keys), cum_weights=weights, k=self.records)
+
+
+def filled(servers: str, contents: Contents) -> str:
+    """The topic with these records, about 200 bytes each; made and filled unless it is there.
 
     A key's records are in one partition, in the order of their numbers.
     """
-    topic = f"bench-{records}-{keys}"
+    topic = f"bench-{contents.records}-{contents.keys}{'-zipf' if contents.zipf else ''}"
     if not make(servers, topic):
         return topic
     producer = Producer(
@@ -33,9 +58,13 @@ def filled(servers: str, records: int, keys: int = KEYS) -> str:
         }
     )
     note = b"x" * 130
-    numbers = track(range(records), f"filling {topic}", disable=not sys.stderr.isatty())
-    for n in numbers:
-        key = n % keys
+    keys = track(
+        contents.chosen_keys(),
+        f"filling {topic}",
+        total=contents.records,
+        disable=not sys.stderr.isatty(),
+    )
+    for n, key in enumerate(keys):
         value = _VALUE % (n, key, note)
         while True:
             try:

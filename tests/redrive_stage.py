@@ -6,7 +6,6 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,7 +78,7 @@ class Stage:
         Args:
             foreign: without our headers, as another tool writes them.
         """
-        base = None if foreign else replace(self.died, replays=replays)
+        base = None if foreign else self.died._replace(replays=replays)
         self._write(Producer({"bootstrap.servers": self.servers}), letters, base, partition)
 
     def bury_in_transaction(self, count: int) -> None:
@@ -107,7 +106,7 @@ class Stage:
         for n, (key, value, own) in enumerate(letters):
             headers = list(own)
             if base is not None:
-                headers = write_headers(replace(base, origin_offset=done + n), own)
+                headers = write_headers(base._replace(origin_offset=done + n), own)
             where = int(n >= half) if partition is None else partition
             # Partitions are confirmed in any order.
             told = partial(written, done + n)

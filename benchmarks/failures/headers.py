@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ackfloor.core.records.envelope import Envelope, Reason, fingerprint
 from benchmarks.failures.arrivals import Message, draw
 from benchmarks.failures.scenario import Cause
@@ -34,8 +32,7 @@ def after_failure(
     name = "timeout" if cause.timeout else "retry" if cause.wait_s is not None else "error"
     file, function, line = frame
     stack = f'  File "/app/{file}", line {line}, in {function}\n{error_type}: {text}'
-    return replace(
-        before,
+    return before._replace(
         attempt=attempt,
         failures=before.failures + (not cause.timeout),
         timeouts=before.timeouts + cause.timeout,

@@ -188,7 +188,7 @@ class Month:
             yield self._buried(now_ms, life)
         elif cause.wait_s is not None:
             due_ms = now_ms + int(cause.wait_s * 1000)
-            life.envelope = replace(envelope, retry_at_ms=due_ms)
+            life.envelope = envelope._replace(retry_at_ms=due_ms)
             yield self._hops(now_ms, life)
         else:
             partition = int(draw(self.seed, message.number, now_ms) * PARTITIONS)
@@ -208,7 +208,7 @@ class Month:
     ) -> Parked:
         job = life.message.cause.job
         not_before_ms = now_ms + round(wait_s * 1000)
-        life.envelope = replace(life.envelope, not_before_ms=not_before_ms)
+        life.envelope = life.envelope._replace(not_before_ms=not_before_ms)
         parked = self._written(tier_topic(job.topic, job.group, tier_s), partition, now_ms, life)
         life.at = parked.topic, parked.partition, parked.offset
         late_ms = int(80 * draw(self.seed, life.message.number, _LATE + life.envelope.attempt))
@@ -218,7 +218,7 @@ class Month:
     def _buried(self, now_ms: int, life: _Life) -> Parked:
         cause, message = life.message.cause, life.message
         reason = Reason(cause.direct) if cause.direct else Reason.EXHAUSTED
-        life.envelope = replace(life.envelope, reason=reason, not_before_ms=None, retry_at_ms=None)
+        life.envelope = life.envelope._replace(reason=reason, not_before_ms=None, retry_at_ms=None)
         topic = dlq_topic(cause.job.topic, cause.job.group)
         parked = self._written(topic, message.partition, now_ms, life)
         if cause.replay_hour is not None and not life.envelope.replays:
@@ -231,8 +231,7 @@ class Month:
     def _replayed(self, now_ms: int, life: _Life) -> Parked:
         before = life.envelope
         # As `core.redrive` writes it: the origin stays, what went wrong stays behind.
-        life.envelope = replace(
-            first_envelope(life.message),
+        life.envelope = first_envelope(life.message)._replace(
             first_failed_at_ms=before.first_failed_at_ms,
             replays=before.replays + 1,
             not_before_ms=now_ms,

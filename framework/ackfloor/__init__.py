@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
-from ackfloor.core.records.record import Origin
+from ackfloor.core.records.record import Failure, Origin
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.declare.flood_guard import FloodGuard
 from ackfloor.delivery import Delivery
@@ -21,10 +21,12 @@ from ackfloor.errors import (
     DecodeError,
     DecoderUnavailable,
     Discard,
+    EncodeError,
     KafkaUnreachable,
     MissingExtra,
     Pause,
     PublishFailed,
+    PublishNotAwaited,
     Retry,
     SettingError,
     SourceFailed,
@@ -52,12 +54,15 @@ __all__ = [
     "Delivery",
     "DeliveryFilter",
     "Discard",
+    "EncodeError",
+    "Failure",
     "FloodGuard",
     "KafkaUnreachable",
     "MissingExtra",
     "Origin",
     "Pause",
     "PublishFailed",
+    "PublishNotAwaited",
     "Retry",
     "RetryPolicy",
     "Router",

@@ -6,29 +6,44 @@ importing the user's module is free of side effects and the same app runs on the
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, get_args
+from datetime import timedelta
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, NoReturn, TypeVar, Unpack, get_args, overload
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
 from ackfloor.core.parking.topic_names import check_group
-from ackfloor.core.records.record import Headers
+from ackfloor.core.records.record import Failure, Headers
+from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
+from ackfloor.declare.app_options import AppOptions
 from ackfloor.declare.broadcast_mode import in_broadcast
+from ackfloor.declare.encoders import Encoders, SchemaEncoder
 from ackfloor.declare.handler import HandlerSpec, Middleware, Registry
+from ackfloor.declare.publishers import Confirmed, Publishers, Publishing, Way
 from ackfloor.declare.signature import yielded_type
+from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
 from ackfloor.ports import Observer, Publisher
+from ackfloor.settings.registry_settings import RegistrySettings
 
 Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
-
+HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
 
 Mode = Literal["group", "broadcast"]
+
+#: What opens a publisher outside a worker, and what runs workers.
+_OPENER = "ackfloor.publishing"
+_RUNNER = "ackfloor.cli.run.run_app"
+#: Called as `function(exc, failure, delivery)`; see `App.on_error`.
+ErrorFunction = Callable[[BaseException | None, Failure, Delivery], object]
+F = TypeVar("F", bound=ErrorFunction)
 
 #: Why nothing can be published from this process; empty if something can.
 _no_publish: list[str] = []
@@ -67,7 +82,7 @@ class App(Registry):
         middleware: Sequence[Middleware] = (),
         observers: Sequence[Observer] = (),
         mode: Mode = "group",
-        **options: object,
+        **options: Unpack[AppOptions],
     ) -> None:
         super().__init__()
         check_group(group)
@@ -78,14 +93,35 @@ class App(Registry):
         self.mode = mode
         self.middleware = tuple(middleware)
         self.observers = tuple(observers)
-        self.options = options
+        self.options: Mapping[str, object] = options
+        self.error_functions: tuple[ErrorFunction, ...] = ()
         self._lifespan = lifespan
-        self._publisher: Publisher | None = None
+        self._publishers = Publishers(self._open_way)
 
     @property
     def broadcast(self) -> bool:
         """Whether every worker gets every record."""
         return self.mode == "broadcast"
+
+    def on_error(self, function: F) -> F:
+        """Register a function that is told of each failure of a handler; returns it unchanged.
+
+        Called as `function(exc, failure, delivery)` on a thread of its own, one failure after the
+        other: `exc` is what was raised, None where the handler has a process of its own; `failure`
+        is the same as text; `delivery` takes no answers. What the function raises is logged, and
+        changes nothing. Not called for timeouts, for what does not decode, and where a handler
+        raises `Retry`, `DeadLetter`, `Discard` or `Pause`.
+
+        Raises:
+            SettingError: it is an `async def`.
+        """
+        if inspect.iscoroutinefunction(function):
+            raise SettingError(
+                "on_error", function.__name__, "it is an `async def`, and is called on a thread",
+                "write it as a plain `def`",
+            )  # fmt: skip
+        self.error_functions = (*self.error_functions, function)
+        return function
 
     def check(self, spec: HandlerSpec) -> None:
         """Refuse a handler that clashes with another, or with the app's mode."""
@@ -137,46 +173,122 @@ class App(Registry):
                     f"write the middleware as `{kind}` too, or give it to other handlers only",
                 )
 
-    async def publish(
-        self, topic: str, value: Value, *, key: bytes | str | None = None, headers: Headers = ()
-    ) -> None:
-        """Write a record and return once the broker has confirmed it (acks=all).
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: Value,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+    ) -> Coroutine[Any, Any, None]: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: object,
+        *,
+        encoder: SchemaEncoder,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+    ) -> Coroutine[Any, Any, None]: ...
+
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        encoder: SchemaEncoder | None = None,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+    ) -> Coroutine[Any, Any, None]:
+        """Write a record and return once the broker has confirmed it (acks=all); await it.
+
+        In a handler, in the lifespan, or inside `publishing()`; on any event loop. A handler that
+        returns without having awaited it fails with `PublishNotAwaited`.
 
         Args:
-            topic: the topic to write to.
+            topic: the topic to write to, which must exist.
             value: bytes and str as they are, a pydantic model or anything JSON can hold as
                 JSON, None as a tombstone.
+            encoder: one of `ackfloor.schemas`, to write the value by a schema of the registry;
+                None stays a tombstone.
             key: bytes, or text to be written in UTF-8.
-            headers: (name, value) pairs in order.
+            headers: by name, or (name, value) pairs in order where a name repeats; text is
+                written in UTF-8.
+            partition: where to write it; None: the key decides, and without a key the client.
 
         Raises:
-            PublishFailed: the record was not written, or it is not known whether it was.
-            RuntimeError: no worker is running.
+            PublishFailed: the record was not written, or it is not known whether it was. It comes
+                after `delivery.timeout.ms` of `[kafka.producer]` (30 s) at the latest, and after
+                `registry.timeout` (10 s) where the registry is away.
+            EncodeError: the value does not fit its schema, or the registry has no such schema.
+            RuntimeError: there is nothing to publish through: neither a worker nor `publishing()`,
+                the handler has a process of its own, or the process was forked since.
         """
-        await asyncio.wrap_future(self._publish(topic, value, key, headers))
+        _check_may_publish()
+        write = partial(self._publish, topic, value, encoder, key, headers, partition)
+        return self._publishers.confirmed(topic, write)
 
+    @overload
     def publish_sync(
         self,
         topic: str,
         value: Value,
         *,
         key: bytes | str | None = None,
-        headers: Headers = (),
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None: ...
+
+    @overload
+    def publish_sync(
+        self,
+        topic: str,
+        value: object,
+        *,
+        encoder: SchemaEncoder,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> None: ...
+
+    def publish_sync(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        encoder: SchemaEncoder | None = None,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """`publish` for `def` handlers and other threads; waits at most `timeout_s` seconds."""
-        self._publish(topic, value, key, headers).result(timeout_s)
+        """`publish` for `def` handlers and any other thread; waits at most `timeout_s` seconds.
+
+        Raises:
+            TimeoutError: there is no answer yet. The record is not taken back: it may still be
+                written.
+        """
+        self._publish(topic, value, encoder, key, headers, partition).result(timeout_s)
 
     def _publish(
-        self, topic: str, value: Value, key: bytes | str | None, headers: Headers
+        self,
+        topic: str,
+        value: Any,
+        encoder: SchemaEncoder | None,
+        key: bytes | str | None,
+        headers: HeadersGiven,
+        partition: int | None,
     ) -> concurrent.futures.Future[None]:
-        publisher = self._publisher
-        if _no_publish:
-            raise RuntimeError(_no_publish[0])
-        if publisher is None:
-            raise RuntimeError(
-                "publish needs a running worker: call it from a handler or the lifespan"
-            )
+        _check_may_publish()
+        way = self._publishers.current()
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
         def on_done(error: BaseException | None) -> None:
@@ -190,16 +302,91 @@ class App(Registry):
         # A caller that stops waiting can't take the record back: the future can't be cancelled.
         done.set_running_or_notify_cancel()
         raw_key = key.encode() if isinstance(key, str) else key
-        publisher.publish(topic, encode(value), raw_key, headers, on_done)
+        pairs = header_pairs(headers)
+
+        def send(data: bytes | None) -> None:
+            way.publisher.publish(topic, data, raw_key, pairs, on_done, partition)
+
+        if encoder is None or value is None:
+            send(encode(value))
+        else:
+            way.encoders.encode(encoder, topic, value, send, on_done)
         return done
 
-    def attach(self, publisher: Publisher) -> None:
-        """Publish through this publisher, because a worker starts."""
-        self._publisher = publisher
+    def run(self, *arguments: str) -> NoReturn:
+        """Run the app's workers until they are asked to stop, as `ackfloor run` does, and exit.
+
+            if __name__ == "__main__":
+                app.run("--workers", "4")
+
+        For a file that is started as a program. Its workers are processes of their own and import
+        the app's module, so the call belongs under `if __name__ == "__main__":`.
+
+        Args:
+            arguments: those of `ackfloor run`, without its app.
+
+        Raises:
+            StartError: it was called by the import of the module.
+            SystemExit: the run has ended, or can't be started; with the exit code of the command.
+        """
+        import_module(_RUNNER).run_app(self, list(arguments))
+        raise SystemExit(0)
+
+    def publishing(self, *, close_timeout: timedelta | str = "10s") -> Publishing:
+        """Let `publish` and `publish_sync` work outside a worker: in a web process, a script.
+
+            async with app.publishing():
+                await app.publish("orders", order, key=order.id)
+
+            with app.publishing():
+                app.publish_sync("orders", order, key=order.id)
+
+        Enter it once, in each process and after it was forked; any thread and event loop of the
+        process may publish meanwhile. It may be entered again inside; the last one to be left
+        closes. Inside a running worker or a test's harness it publishes through that one, and
+        opens and reads nothing.
+
+        Args:
+            close_timeout: how long its end waits for records that are not confirmed yet, as a
+                timedelta or "30s". Those that are still not confirmed then fail with
+                `PublishFailed` where somebody waits for them, and one warning counts them.
+
+        Raises:
+            SettingError: `close_timeout` is no duration.
+            ConfigError: when it is entered: a setting of `[kafka]` is refused. Whether a broker
+                answers shows in `publish`.
+        """
+        return Publishing(self._publishers, parse_duration(close_timeout, field="close_timeout"))
+
+    def _open_way(self) -> Way:
+        # By name, because a declaration imports nothing that connects.
+        opened: Way = import_module(_OPENER).open_way(self.group, self.options)
+        return opened
+
+    def attach(
+        self,
+        publisher: Publisher,
+        confirmed: Confirmed,
+        encoders: Encoders | None = None,
+    ) -> None:
+        """Publish through this publisher, because a worker starts.
+
+        Args:
+            publisher: writes the records.
+            confirmed: makes the coroutines that `publish` returns.
+            encoders: encode values by schemas of a registry; None where there is none.
+        """
+        way = Way(publisher, encoders or Encoders(RegistrySettings()))
+        self._publishers.attach(way, confirmed)
 
     def detach(self) -> None:
         """Stop publishing, because the worker has ended."""
-        self._publisher = None
+        self._publishers.detach()
+
+
+def _check_may_publish() -> None:
+    if _no_publish:
+        raise RuntimeError(_no_publish[0])
 
 
 def encode(value: Value) -> bytes | None:
@@ -209,3 +396,9 @@ def encode(value: Value) -> bytes | None:
     if isinstance(value, str):
         return value.encode()
     return to_json(value)
+
+
+def header_pairs(headers: HeadersGiven) -> Headers:
+    """Headers as they are written to Kafka."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]

@@ -3,11 +3,15 @@
     Exception
     ├── AckfloorError              its text can be shown to users; `exit_code` is the process's
     │   ├── ConfigError            (also a SettingError) a setting or a registration is refused: 3
+    │   │   └── TopicsMissing      topics do not exist; once they do, a restart works: 7
     │   ├── StartError             the app can't be imported or started: 3
+    │   │   └── NotReady           the lifespan failed; a restart may cure it: 7
     │   ├── KafkaUnreachable       no broker answered within the connect timeout: 4
     │   ├── MissingExtra           a package of an optional extra is not installed: 1
     │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
     │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
+    │   ├── PublishNotAwaited      a handler returned without having awaited its `publish`
+    │   ├── EncodeError            `publish` was given what is no value of its schema: 1
     │   ├── RedriveRefused         dead letters can't be read or sent; nothing was sent: 2
     │   ├── RedriveBusy            another job works on the same dead letters: 1
     │   ├── DecodeError            the bytes are not a valid value: dead-lettered
@@ -38,13 +42,16 @@ __all__ = [
     "DecodeError",
     "DecoderUnavailable",
     "Discard",
+    "EncodeError",
     "InstanceFenced",
     "InstanceHeld",
     "KafkaUnreachable",
     "MissingExtra",
+    "NotReady",
     "Outcome",
     "Pause",
     "PublishFailed",
+    "PublishNotAwaited",
     "RedriveBusy",
     "RedriveRefused",
     "Retry",
@@ -53,6 +60,7 @@ __all__ = [
     "StartError",
     "TopicAppeared",
     "TopicReplaced",
+    "TopicsMissing",
 ]
 
 
@@ -82,7 +90,10 @@ class ConfigError(SettingError, AckfloorError):
         return f"{text} (from {self.source})" if self.source else text
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_config_error, (self.field, self.value, self.why, self.fix, self.source))
+        return (
+            _config_error,
+            (type(self), self.field, self.value, self.why, self.fix, self.source),
+        )
 
     @classmethod
     def of(cls, error: SettingError, *, field: str = "", source: str = "") -> ConfigError:
@@ -90,14 +101,28 @@ class ConfigError(SettingError, AckfloorError):
         return cls(field or error.field, error.value, error.why, error.fix, source=source)
 
 
-def _config_error(field: str, value: object, why: str, fix: str, source: str) -> ConfigError:
-    return ConfigError(field, value, why, fix, source=source)
+def _config_error(
+    kind: type[ConfigError], field: str, value: object, why: str, fix: str, source: str
+) -> ConfigError:
+    return kind(field, value, why, fix, source=source)
+
+
+class TopicsMissing(ConfigError):
+    """Topics do not exist, or this user may not see them; nothing was handled."""
+
+    exit_code = 7
 
 
 class StartError(AckfloorError):
     """The app can't be imported or started."""
 
     exit_code = 3
+
+
+class NotReady(StartError):
+    """The app could not be started now: its lifespan failed. A restart may cure it."""
+
+    exit_code = 7
 
 
 class KafkaUnreachable(AckfloorError):
@@ -148,6 +173,25 @@ class TopicAppeared(SourceFailed):
 
 class PublishFailed(AckfloorError):
     """The broker did not confirm a record: it may or may not have been written."""
+
+
+class EncodeError(AckfloorError):
+    """What was to be published is no value of its schema, or the registry has no such schema.
+
+    Nothing was sent, and the same call will fail again. The text names topic and rule, not the
+    value; the error that has caused it may quote it.
+
+    Attributes:
+        error_type: the name of the underlying error's class, or `UnknownSchema`, `RefusedSchema`.
+    """
+
+    def __init__(self, message: str, *, error_type: str = "EncodeError") -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+class PublishNotAwaited(AckfloorError):
+    """A handler called `App.publish` and did not await it, so nothing was published."""
 
 
 class RedriveRefused(AckfloorError):

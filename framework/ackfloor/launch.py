@@ -83,9 +83,9 @@ class Launch:
         settings = Settings.load(
             sections_of(app.group, app.options), flags=flags, config=config, file=file, above=above
         )
-        if app.broadcast:
-            check_settings(settings)
         handlers = settings.applied(app.handlers)
+        if app.broadcast:
+            check_settings(settings, handlers)
         if not handlers:
             raise ConfigError(
                 "app", app.group, "it has no handlers", 'register one: @app.handler("topic")'
@@ -185,11 +185,12 @@ class Launch:
         plans = self._plans(cluster, stopping)
         partitions = {plan.topic: plan.partitions for plan in plans}
         routes = routes_of(plans, self.handlers)
+        sources = [topic for spec in self.handlers for topic in spec.topics]
         if self.app.broadcast:
             # Retry topics from an earlier run in group mode are not read here.
             routes = {topic: route for topic, route in routes.items() if route.tier_s is None}
         spare = frozenset(plan.topic for plan in plans if plan.action is Action.LEFTOVER)
-        return Topology(routes, partitions, spare)
+        return Topology(routes, partitions, spare, cluster.partition_counts(sources))
 
     def _plans(self, cluster: Cluster, stopping: Callable[[], bool]) -> tuple[TopicPlan, ...]:
         from ackfloor.kafka.topics.cluster_topics import check_complete
@@ -289,6 +290,7 @@ class Launch:
             kafka_headers="kafka" in app.foreign_headers,
             transactional=app.transactional,
             redaction=self.settings.redaction.rules(),
+            registry=self.settings.registry,
         )
 
     def looking(self) -> Looking:

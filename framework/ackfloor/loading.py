@@ -18,6 +18,15 @@ class StopRequested(BaseException):
     imported does not catch it."""
 
 
+#: The modules that are being imported for a command, the innermost last.
+_loading: list[str] = []
+
+
+def is_loading() -> bool:
+    """Whether the user's code is being imported for a command, or a worker, at the moment."""
+    return bool(_loading)
+
+
 def load_app(path: str, *, factory: bool = False) -> App:
     """Import the app a command names.
 
@@ -96,6 +105,7 @@ def _here(module_name: str, attribute: str) -> object:
 
 
 def _module(name: str) -> object:
+    _loading.append(name)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as exc:
@@ -109,6 +119,8 @@ def _module(name: str) -> object:
         raise
     except BaseException as exc:
         raise StartError(f"importing {name} failed {error_with_place(exc)}") from exc
+    finally:
+        _loading.pop()
 
 
 def _made(factory: Callable[[], object], path: str) -> object:

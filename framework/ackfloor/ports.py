@@ -65,8 +65,11 @@ class SourceListener(Protocol):
         """Partitions were lost without a revoke: nothing may be committed for them."""
         ...
 
-    def on_gone(self, partition: TopicPartition, position: int) -> None:
-        """Retention has removed the records to be read next; reading goes on at `position`."""
+    def on_gone(self, partition: TopicPartition, position: int, end: int) -> None:
+        """Retention has removed the records to be read next; reading goes on at `position`.
+
+        All that was written to the log before now lies below `end`.
+        """
         ...
 
     def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
@@ -105,6 +108,7 @@ class Source(Protocol):
 
         Raises:
             SourceFailed: the consumer can't go on (fatal error, or a listener raised).
+            ConfigError: the group refuses a setting.
         """
         ...
 
@@ -136,6 +140,13 @@ class Source(Protocol):
         """The last known log end of each assigned partition, without asking the broker."""
         ...
 
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions topics have, as far as the brokers have told; nothing is asked now.
+
+        Of the topics that are read at least, a few seconds after there are more.
+        """
+        ...
+
     def poll_limit_s(self) -> float | None:
         """`max.poll.interval.ms` in seconds: after that without a poll the group expels the member.
 
@@ -162,8 +173,8 @@ class Source(Protocol):
 class SinkListener(Protocol):
     """Takes what a sink reports about writes. No method may raise."""
 
-    def on_published(self, write: PendingWrite) -> None:
-        """The broker confirmed the write with acks=all."""
+    def on_published(self, writes: Sequence[PendingWrite]) -> None:
+        """The broker confirmed these writes with acks=all."""
         ...
 
     def on_publish_failed(self, write: PendingWrite, error: str, *, too_large: bool) -> None:
@@ -206,9 +217,10 @@ class Publisher(Protocol):
         key: bytes | None,
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
+        partition: int | None = None,
     ) -> None:
         """Start writing one record; `on_done` is called once, from any thread: with None if the
-        broker confirmed the record, else with the error."""
+        broker confirmed the record, else with the error. Without a partition the key decides."""
         ...
 
     def close(self, timeout_s: float) -> None:
@@ -233,8 +245,13 @@ class Executor(Protocol):
         """Start the workers."""
         ...
 
-    def submit(self, units: Sequence[Unit]) -> None:
-        """Queue these, in this order, behind those submitted before."""
+    def submit(self, units: Sequence[Unit], *, last: bool = False) -> None:
+        """Queue these, in this order, behind those submitted before.
+
+        Args:
+            units: what to run.
+            last: start them only when nothing else is queued, whatever is submitted later.
+        """
         ...
 
     def take_back(self) -> None:
@@ -365,6 +382,7 @@ class TransactionalSink(Protocol):
 
         Raises:
             SourceFailed: the broker did not allow it within a bounded time.
+            ConfigError: the broker refuses a setting.
         """
         ...
 

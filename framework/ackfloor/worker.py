@@ -30,7 +30,7 @@ from types import FrameType
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.state.snapshot import Snapshot
-from ackfloor.errors import AckfloorError, KafkaUnreachable, SettingError, StartError
+from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
@@ -151,7 +151,7 @@ class Process:
         except BaseException as exc:
             # The lifespan is user code and may raise anything.
             log.exception("the worker could not start")
-            raise StartError(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
+            raise NotReady(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
 
     def _close(self, worker: Worker) -> Exit:
         """Drain and leave the group; returns the process's exit code."""
@@ -249,7 +249,10 @@ class Process:
                 self._broken = True
                 return
             if loop.executors.worn_out():
-                log.error("too many abandoned handlers: draining, to be replaced")
+                log.error(
+                    "too many abandoned handlers, which run on after their consume timeout: "
+                    "draining, to be replaced"
+                )
                 self._worn_out = True
                 return
             if self._set_back_s:
@@ -445,12 +448,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
         running.append(Process(launch, given.number, connection, mail, launch_with, in_flight))
         return running[0].run()
-    except SettingError as exc:
-        log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
-        return Exit.START
     except AckfloorError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code
+    except SettingError as exc:
+        log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
+        return Exit.START
     except BaseException:
         log.exception("the worker failed")
         return Exit.FAILURE

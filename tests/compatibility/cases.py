@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
@@ -39,11 +39,11 @@ FOLLOWER = Envelope(
     worker="host-0",
 )  # fmt: skip
 #: It was redelivered from a retry topic before its key was quarantined.
-FAILED_FOLLOWER = replace(FOLLOWER, attempt=2, failures=1, timeouts=1)
+FAILED_FOLLOWER = FOLLOWER._replace(attempt=2, failures=1, timeouts=1)
 #: It went to the dead-letter topic with the record in front of it.
-_DEAD_FOLLOWER = replace(FOLLOWER, not_before_ms=None, retry_at_ms=None)
+_DEAD_FOLLOWER = FOLLOWER._replace(not_before_ms=None, retry_at_ms=None)
 #: It is in the dead-letter topic, and this keeps its key in quarantine.
-HELD = replace(FOLLOWER, origin_offset=41_927, attempt=7, failures=7, reason=Reason.HELD)
+HELD = FOLLOWER._replace(origin_offset=41_927, attempt=7, failures=7, reason=Reason.HELD)
 _DID_NOT_FAIL = frozenset({Reason.BEHIND, Reason.HELD})
 _OWN: Headers = [("traceparent", b"00-1-2-01"), ("twice", b"1"), ("twice", None), ("", b"\xff\x00")]
 
@@ -86,7 +86,7 @@ def headers() -> list[dict[str, Any]]:
 
 
 def _told(envelope: Envelope) -> dict[str, Any]:
-    return {name: value for name, value in asdict(envelope).items() if name != "unreadable"}
+    return {name: value for name, value in envelope._asdict().items() if name != "unreadable"}
 
 
 def commits() -> list[dict[str, Any]]:

@@ -124,9 +124,9 @@ class BatchBench(Bench):
             rest = [delivery for lane in unit.lanes for delivery in list(lane)]
             units.extendleft(reversed([*unit.items, *rest]))
 
-    def submit(self, executor: Executor, items: Sequence[Given]) -> None:
+    def submit(self, executor: Executor, items: Sequence[Given], *, last: bool = False) -> None:
         self.recalled = False
-        executor.submit([form(deque([self._queued(item)])) for item in items])
+        executor.submit([form(deque([self._queued(item)])) for item in items], last=last)
 
     def _queued(self, item: Given) -> Item:
         if not isinstance(item, Work):

@@ -113,7 +113,7 @@ class BroadcastContract:
         source.resume([(TopicPartition(topic, 0), 0)])
         pump(lambda: len(listener.records) == 2, source)
         assert listener.values == [b"3", b"4"]
-        assert listener.log == ["assigned", "gone to 3"]
+        assert listener.log == ["assigned", "gone to 3 of 5"]
 
     def test_a_missing_topic_is_an_error(
         self, world: BroadcastWorld, monkeypatch: pytest.MonkeyPatch

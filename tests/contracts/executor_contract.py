@@ -164,9 +164,17 @@ class Bench(ABC):
             for n in range(count)
         ]
 
-    def submit(self, executor: Executor, items: Sequence[Given]) -> None:
+    def submit(self, executor: Executor, items: Sequence[Given], *, last: bool = False) -> None:
         """Give an executor items, as the owner thread does."""
-        executor.submit(items)
+        executor.submit(items, last=last)
+
+    def busy(self, count: int) -> tuple[Executor, list[TrackedDelivery]]:
+        """An executor whose one slot runs the first of these deliveries, until its gate opens."""
+        self.shut(0)
+        executor, deliveries = self.executor(concurrency=1), self.deliveries(count)
+        self.submit(executor, deliveries[:1])
+        eventually(lambda: self.started)
+        return executor, deliveries
 
     def submit_again(self, executor: Executor) -> None:
         """Give an executor again what it gave back, by itself or not."""
@@ -321,6 +329,27 @@ class ExecutorContract:
         bench.open()
         eventually(lambda: len(bench.answered) == 5)
         assert bench.started == [0, 1, 2, 3, 4]
+
+    def test_what_is_last_starts_when_nothing_else_is_queued(self, bench: Bench) -> None:
+        """Whatever is submitted later; and no slot is free for it."""
+        executor, deliveries = bench.busy(7)
+        bench.submit(executor, deliveries[1:3], last=True)
+        bench.submit(executor, deliveries[3:5])
+        assert executor.queued() == 4
+        bench.open()
+        eventually(lambda: len(bench.answered) == 5)
+        assert bench.started == [0, 3, 4, 1, 2]
+        bench.submit(executor, deliveries[5:], last=True)
+        eventually(lambda: len(bench.answered) == 7)
+
+    def test_what_is_last_is_given_back_behind_the_others(self, bench: Bench) -> None:
+        """Once each."""
+        executor, deliveries = bench.busy(5)
+        bench.submit(executor, deliveries[1:3], last=True)
+        bench.submit(executor, deliveries[3:])
+        bench.take_back(executor)
+        eventually(lambda: len(bench.returned) == 4)
+        assert (bench.returned, executor.queued()) == ([3, 4, 1, 2], 0)
 
     def test_a_closed_delivery_does_not_start(self, bench: Bench) -> None:
         """Nor does one whose partition is about to leave; neither comes back."""

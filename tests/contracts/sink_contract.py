@@ -49,8 +49,8 @@ class Listener:
         self.published: list[PendingWrite] = []
         self.failed: list[tuple[PendingWrite, str, bool]] = []
 
-    def on_published(self, parcel: PendingWrite) -> None:
-        self.published.append(parcel)
+    def on_published(self, parcels: Sequence[PendingWrite]) -> None:
+        self.published += parcels
 
     def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
         self.failed.append((parcel, error, too_large))

@@ -90,8 +90,8 @@ class Listener:
         for key in partitions:
             del self.starts[key.topic, key.partition]
 
-    def on_gone(self, partition: TopicPartition, position: int) -> None:
-        self.log.append(f"gone to {position}")
+    def on_gone(self, partition: TopicPartition, position: int, end: int) -> None:
+        self.log.append(f"gone to {position} of {end}")
 
     def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
         self.log.append(f"deleted {ends}")
@@ -299,6 +299,12 @@ class SourceContract:
         pump(lambda: len(listener.records) == 3, source)
         assert source.positions() == {(topic, 0): 3}
         assert source.high_watermarks() == {(topic, 0): 3}
+
+    def test_it_knows_how_many_partitions_a_topic_has(self, world: SourceWorld) -> None:
+        """Also of those that another member reads; at the assignment at the latest."""
+        topic = world.create_topic(partitions=3)
+        source, _ = self.joined(world, world.new_group(), topic)
+        assert source.partition_counts()[topic] == 3
 
     def test_a_commit_below_the_log_counts_the_lost(self, world: SourceWorld) -> None:
         """It goes on at the first record that is there."""

@@ -44,9 +44,9 @@ class Stand:
         self.group = world.new_group()
         self.sink, self.ends = world.transactional_sink(self.group), Ends()
         self.sink.open(self.ends)
-        self.source, listener = world.source(self.group), Listener()
-        self.source.subscribe([self.source_topic], listener)
-        pump_sources(lambda: listener.starts, self.source)
+        self.source, self.listener = world.source(self.group), Listener()
+        self.source.subscribe([self.source_topic], self.listener)
+        pump_sources(lambda: self.listener.starts, self.source)
 
     def transaction(
         self, *parcels: PendingWrite, position: int = 7, metadata: str = "af", partition: int = 0
@@ -177,6 +177,22 @@ class TransactionContract:
         assert not outcome.refusals
         assert stand.values == []
         assert stand.world.committed(stand.group, stand.source_topic, theirs) is None
+
+    def test_a_partition_that_has_come_back_aborts(self, stand: Stand) -> None:
+        """What began before it was given up must not commit beside what follows."""
+        before = stand.source.membership()
+        other, listener = stand.world.source(stand.group), Listener()
+        other.subscribe([stand.source_topic], listener)
+        pump_sources(lambda: listener.starts, stand.source, other)
+        (moved,) = {partition for _, partition in listener.starts}
+        other.close()
+        pump_sources(lambda: len(stand.listener.starts) == 2, stand.source)
+        transaction = stand.transaction(stand.parcel(), partition=moved)
+        stand.sink.transact(transaction, before)
+        pump(stand.sink, lambda: stand.ends.ended)
+        assert stand.ends.ended[0][1].error
+        assert stand.values == []
+        assert stand.carry_out(stand.transaction(stand.parcel(), partition=moved)).committed
 
     def test_closing_waits_for_the_end(self, stand: Stand) -> None:
         """What was begun before is reported when close returns; later is refused."""

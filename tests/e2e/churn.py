@@ -53,6 +53,8 @@ SESSION_S = 6.0
 #: What may pass, beyond the session's timeout after a kill, until every partition moves again.
 PROMISED_S = 5.0
 PARTITIONS = 6
+#: Each partition has as many of them.
+KEYS = 10 * PARTITIONS
 KINDS = ("join", "kill", "leave")
 PATIENCE_S = 180.0
 APP = """
@@ -73,7 +75,7 @@ def note(what, d):
     )
 
 
-@app.handler("TOPIC", concurrency=32, retry=RetryPolicy.fixed("1s", 6))
+@app.handler("TOPIC", concurrency=32, retry=RetryPolicy.fixed("1s", 6)MORE)
 async def work(value: bytes, delivery: Delivery) -> None:
     note("S", delivery)
     await asyncio.sleep(float(value[1:]))
@@ -85,23 +87,33 @@ async def work(value: bytes, delivery: Delivery) -> None:
 
 @dataclass(slots=True)
 class Churn:
-    """A group under load in a folder of its own."""
+    """A group under load in a folder of its own.
+
+    Attributes:
+        more: further arguments of the handler, each behind a comma.
+        settings: further lines of the settings, of their section `[app]`.
+    """
 
     folder: Path
     servers: str
     protocol: str
     seed: int
     session_s: float = SESSION_S
+    more: str = ""
+    settings: str = ""
     topic: str = field(default_factory=lambda: f"churn-{uuid.uuid4().hex[:8]}")
     group: str = field(default_factory=lambda: f"churn-{uuid.uuid4().hex[:8]}")
     members: list[subprocess.Popen[bytes]] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     produced: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    #: What the group was like while something took longer than it should.
+    stops: list[str] = field(default_factory=list)
     _number: int = 0
 
     def prepare(self) -> None:
         """Write the app and its settings, and create the source topic."""
         text = APP.replace("TOPIC", self.topic).replace("GROUP", self.group)
+        text = text.replace("MORE", self.more)
         (self.folder / "churn_app.py").write_text(text)
         own = dict(PROTOCOLS[self.protocol])
         session_ms = str(round(self.session_s * 1000))
@@ -116,7 +128,7 @@ class Churn:
         settings = "".join(f'"{name}" = "{value}"\n' for name, value in own.items())
         (self.folder / "ackfloor.toml").write_text(
             f'[kafka.consumer]\n{settings}[app]\ncommit_interval = "200ms"\ndrain_timeout = "2s"\n'
-            "replication_factor = 1\n"
+            f"replication_factor = 1\n{self.settings}"
         )
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(60)
         until(lambda: self.topic in admin.list_topics(timeout=60).topics)
@@ -131,11 +143,11 @@ class Churn:
         )
         assert done.returncode == 0, done.stderr
 
-    def _environment(self) -> dict[str, str]:
-        return environment({"ACKFLOOR_BOOTSTRAP_SERVERS": self.servers})
+    def _environment(self, servers: str = "") -> dict[str, str]:
+        return environment({"ACKFLOOR_BOOTSTRAP_SERVERS": servers or self.servers})
 
-    def join(self) -> None:
-        """One more member."""
+    def join(self, servers: str = "") -> None:
+        """One more member, which connects to other addresses if they are given."""
         self._number += 1
         with (self.folder / f"worker-{self._number}.log").open("wb") as log:
             command = [sys.executable, "-m", "ackfloor.worker", "churn_app:app"]
@@ -143,7 +155,7 @@ class Churn:
                 subprocess.Popen(
                     [*command, "--number", str(self._number)],
                     cwd=self.folder,
-                    env=self._environment(),
+                    env=self._environment(servers),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -200,11 +212,32 @@ class Churn:
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something, as long as every member lives."""
         until_s = time.monotonic() + PATIENCE_S
+        tell_s = time.monotonic() + self.session_s + 2 * PROMISED_S
         while not condition():
             for member in self.members:
                 assert member.poll() is None, f"a member exited with {member.returncode}"
-            assert time.monotonic() < until_s, f"{what} did not happen in {PATIENCE_S:g} s"
+            if time.monotonic() > tell_s:
+                self.stops.append(f"waiting for {what}: {self._described()}")
+                tell_s += 2 * PROMISED_S
+            failed = f"{what} did not happen in {PATIENCE_S:g} s"
+            assert time.monotonic() < until_s, "\n".join([failed, *self.stops])
             time.sleep(0.1)
+
+    def _described(self) -> str:
+        """Whom the group may be waiting for, and whether there is anything to be handled."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        found = admin.describe_consumer_groups([self.group])[self.group].result(60)
+        members = ", ".join(
+            f"{m.client_id} {m.member_id[-8:]} ({len(m.assignment.topic_partitions)} partitions)"
+            for m in found.members
+        )
+        wanted = {TopicPartition(self.topic, p): OffsetSpec.latest() for p in range(PARTITIONS)}
+        ends = [future.result(60).offset for future in admin.list_offsets(wanted).values()]
+        ended = {line.origin for line in self.ledger() if line.what == "E"}
+        return (
+            f"{found.state.name} of {members or 'nobody'}; alive {[m.pid for m in self.members]}; "
+            f"to be handled {sum(ends) - len(ended)} of {sum(ends)}"
+        )
 
     @contextmanager
     def load(self, rate: float) -> Iterator[None]:
@@ -218,7 +251,8 @@ class Churn:
             while not done.wait(0.01):
                 for _ in range(int((time.monotonic() - start_s) * rate) - written):
                     value = _value(chosen)
-                    producer.produce(self.topic, value, partition=written % PARTITIONS)
+                    key = b"%d" % (written % KEYS)
+                    producer.produce(self.topic, value, key, partition=written % PARTITIONS)
                     self.produced[written % PARTITIONS] += 1
                     written += 1
                 producer.poll(0)
@@ -316,6 +350,7 @@ def churn(
         log = read_commits(servers, group.group)
         findings = find(group.facts(), log)
         findings.took_s = time.monotonic() - began_s
+        findings.stops = group.stops
     finally:
         group.close()
     return findings

@@ -5,13 +5,15 @@
   that start held the record as settled, its gap set included;
 * back: commits below the one before;
 * silence: the longest time in which nothing of a partition was handled, by the kind of change that
-  lies in it. It is told, and judged by nobody here but with generous bounds.
+  lies in it. It is told, and judged by nobody here but with generous bounds;
+* stops: the group's members and what there was to be handled, while a silence was longer than it
+  should be.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.e2e.commit_log import CommitLog
@@ -71,6 +73,8 @@ class Findings:
     gaps: int = 0
     commits: int = 0
     took_s: float = 0.0
+    #: What the group was like in each stop that was longer than it should be.
+    stops: list[str] = field(default_factory=list)
 
     def table(self) -> str:
         """The findings for people."""
@@ -91,7 +95,7 @@ class Findings:
             ordered = sorted(found)
             middle = ordered[len(ordered) // 2]
             lines.append(f"silence, {kind:<11} median {middle:.2f} s, longest {ordered[-1]:.2f} s")
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"stop: {stop}" for stop in self.stops)])
 
 
 def find(facts: Facts, log: CommitLog) -> Findings:

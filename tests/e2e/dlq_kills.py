@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
@@ -82,8 +82,8 @@ class Incident:
 
     def _bury(self, begin: int, end: int, cause: str) -> None:
         stage, before = self.stage, len(self.stage.places)
-        stage.died = replace(
-            stage.died, error_fingerprint=cause, error_type=f"shop.Error{cause[-4:]}"
+        stage.died = stage.died._replace(
+            error_fingerprint=cause, error_type=f"shop.Error{cause[-4:]}"
         )
         stage.bury([(b"%d" % n, b"value %d" % n, [("n", b"%d" % n)]) for n in range(begin, end)])
         if cause == MEANT:

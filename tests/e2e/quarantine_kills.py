@@ -1,7 +1,7 @@
 """Kills and rebalances while keys are quarantined: what becomes of their order.
 
     python -m tests.e2e.quarantine_kills continue transactional --kills 34 --rebalances 34
-    python -m tests.e2e.quarantine_kills hold at_least_once --seed 7
+    python -m tests.e2e.quarantine_kills hold at_least_once --seed 7 --keep build/kills
 
 Workers are real processes on a real broker, under a steady load of numbered records for each key;
 some of them fail once or twice, some for ever. Workers are killed with SIGKILL and replaced, and
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,7 +127,20 @@ class Report:
     @property
     def wrong(self) -> dict[str, list[str]]:
         """Everything that must not be."""
-        return {**self.found.wrong, **{f"{k}, freed": v for k, v in self.freed.wrong.items()}}
+        return {
+            **self.found.wrong,
+            **{f"{k}, freed": v for k, v in self.freed.wrong.items()},
+            **self._doubled(),
+        }
+
+    def _doubled(self) -> dict[str, list[str]]:
+        """With transactions a dead letter is there once, whatever becomes of those behind it."""
+        counts = {
+            name: found.doubled + found.doubled_behind
+            for name, found in (("doubled", self.found), ("doubled, freed", self.freed))
+        }
+        transactional = self.parking == "transactional"
+        return {name: [str(n)] for name, n in counts.items() if n and transactional}
 
     def table(self) -> str:
         """The findings for people."""
@@ -414,6 +428,18 @@ class Fleet:
                     found.add(Name(int(key), int(count)))
         return frozenset(found)
 
+    def keep(self, folder: Path) -> None:
+        """Copy what shows why something went wrong: ledger, log, and every topic as text."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("ledger", "workers.log"):
+            shutil.copy(self.folder / name, folder / name)
+        for topic in [self.topic, *self.tiers(), self.dlq]:
+            with (folder / f"{topic}.txt").open("w", encoding="utf-8") as out:
+                for m in committed_records(self.servers, topic):
+                    headers = dict(m.headers() or ())
+                    place = f"{m.partition()}@{m.offset()} {m.timestamp()[1]}"
+                    print(place, m.value().decode(), headers, file=out)
+
     def _committed(self, topics: list[str]) -> list[TopicPartition]:
         asked = [TopicPartition(name, number) for name in topics for number in range(PARTITIONS)]
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
@@ -475,8 +501,12 @@ def quarantine_kills(
     rebalances: int,
     seed: int,
     say: Callable[[str], None] = lambda _: None,
+    keep: Path | None = None,
 ) -> Report:
-    """Kill so many workers, let so many join and leave, and judge what they left."""
+    """Kill so many workers, let so many join and leave, and judge what they left.
+
+    `keep` is a folder for what shows why something went wrong, where something did.
+    """
     began_s = time.monotonic()
     fleet = Fleet(folder, servers, after, parking, seed)
     try:
@@ -494,6 +524,12 @@ def quarantine_kills(
         _judge_the_end(fleet)
         report.freed = find(fleet.facts("dead_letter" if after == "dead_letter" else "continue"))
         fleet.leave_all()
+        if report.wrong and keep is not None:
+            fleet.keep(keep)
+    except AssertionError:
+        if keep is not None:
+            fleet.keep(keep)
+        raise
     finally:
         fleet.close()
     report.took_s = time.monotonic() - began_s
@@ -543,12 +579,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=34, help="with SIGKILL (34)")
     parser.add_argument("--rebalances", type=int, default=34, help="joins and leaves (34)")
     parser.add_argument("--seed", type=int, default=1, help="what decides over them (1)")
+    parser.add_argument(
+        "--keep", type=Path, help="folder for ledger, log and records, where something is wrong"
+    )
     given = parser.parse_args()
     with open_broker() as broker, tempfile.TemporaryDirectory() as folder:
         report = quarantine_kills(
             Path(folder), broker.bootstrap_servers, given.after, given.parking,
             kills=given.kills, rebalances=given.rebalances, seed=given.seed,
-            say=lambda line: _say(sys.stderr, line),
+            say=lambda line: _say(sys.stderr, line), keep=given.keep,
         )  # fmt: skip
     _say(sys.stdout, report.table())
     return int(bool(report.wrong))

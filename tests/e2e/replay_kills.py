@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Replay:
         self._where = ["--table", str(folder / "failures"), "--bootstrap-servers", servers]
         self._bury(0, meant)
         self.meant_places = set(self.stage.places)
-        self.stage.died = replace(self.stage.died, error_type="shop.Other")
+        self.stage.died = self.stage.died._replace(error_type="shop.Other")
         self._bury(meant, max(1, meant * OTHERS // 100))
         self._ended(["ingest", "--once", "--group", self.stage.group])
 

@@ -55,7 +55,7 @@ class Stage:
         self.folder = folder
         self.servers = servers
         self.topic = f"orders-{uuid.uuid4().hex[:8]}"
-        self.group = "shop"
+        self.group = f"shop-{uuid.uuid4().hex[:8]}"
         self._admin = AdminClient({"bootstrap.servers": servers})
         self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
         self._runs: list[Running] = []
@@ -67,10 +67,10 @@ class Stage:
         self._create(self.topic, partitions)
 
     def app(self, body: str) -> None:
-        """Write the app; TOPIC in it is the source topic's name."""
+        """Write the app; TOPIC and GROUP in it are the source topic and the group."""
         # A new file takes the old one's place: who follows the old one never finds half of it.
         fresh = self.folder / "stage_app.fresh"
-        fresh.write_text(HEAD + body.replace("TOPIC", self.topic))
+        fresh.write_text(HEAD + body.replace("TOPIC", self.topic).replace("GROUP", self.group))
         fresh.replace(self.folder / "stage_app.py")
 
     def run(self, *arguments: str, **given: str) -> Running:

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 #: A bad record fails until somebody says that its key is mended, or that all are.
 BLOCKING = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", ordering="key", retry=RetryPolicy.fixed("10m", None), breaker=None)
@@ -100,7 +100,9 @@ class Shop:
     def dead(self) -> list[Place]:
         """Where the dead letters come from; an operator's word made each of them one."""
         found = []
-        for message in committed_records(self.stage.servers, f"{self.stage.topic}--shop--dlq"):
+        for message in committed_records(
+            self.stage.servers, f"{self.stage.topic}--{self.stage.group}--dlq"
+        ):
             envelope = read_envelope(message.headers())
             assert (envelope.reason, envelope.error_type) == ("dead_letter", "RuntimeError")
             found.append(Place(envelope.origin_partition or 0, envelope.origin_offset or 0))

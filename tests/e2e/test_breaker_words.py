@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 MODES = """
 from ackfloor import CircuitBreaker
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler(
@@ -125,7 +125,7 @@ def test_a_worker_in_place_of_a_worn_out_one_begins_with_its_breaker_open(
     # Several end in one turn.
     failing = int(re.search(r"opened: (\d+) records in a row failed", opened)[1])
     mode(stage, "hang")
-    run.logged("too many abandoned handlers: draining, to be replaced")
+    run.logged("too many abandoned handlers, which run on after their consume timeout")
     started(run, 2)
     run.logged("asked to be replaced; restarting it now")
     seen = len(run.drain())

@@ -14,7 +14,7 @@ from tests.written import whole_lines
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 APP = """
-app = App("shop", mode="broadcast")
+app = App("GROUP", mode="broadcast")
 
 
 @app.handler("TOPIC", retry=RetryPolicy.fixed("50ms", 2))
@@ -37,7 +37,7 @@ def seen(stage: Stage) -> dict[str, list[str]]:
 
 def dead_letters(stage: Stage) -> list[dict[str, bytes]]:
     """The headers of the dead letters."""
-    dlq = f"{stage.topic}--shop--dlq"
+    dlq = f"{stage.topic}--{stage.group}--dlq"
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     found: list[dict[str, bytes]] = []
     for partition in (0, 1):
@@ -60,7 +60,7 @@ def test_two_workers_each_see_every_record(make_stage: Callable[..., Stage]) -> 
         settings.write('"topic.metadata.refresh.interval.ms" = 500\n')
     stage.produce(10, b"before")
     # From an earlier life in group mode.
-    leftover = stage.make_topic("shop--retry-7s")
+    leftover = stage.make_topic(f"{stage.group}--retry-7s")
     run = stage.run("--workers", "2")
     run.logged(f"topic {leftover}: not consumed in broadcast mode")
     run.until(ready(run), "ready")

@@ -29,7 +29,7 @@ MakeStage = Callable[..., Stage]
 APP = """
 from ackfloor import DeadLetter
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=16, retry=RetryPolicy.fixed("DELAY", 2, jitter=0), breaker=None)
@@ -47,8 +47,8 @@ class Broken:
 
     def __init__(self, make_stage: MakeStage, delay: str, **given: str) -> None:
         self.stage = make_stage(APP.replace("DELAY", delay), partitions=1)
-        self.tier = f"{self.stage.topic}--shop--retry-{delay}"
-        self.dlq = f"{self.stage.topic}--shop--dlq"
+        self.tier = f"{self.stage.topic}--{self.stage.group}--retry-{delay}"
+        self.dlq = f"{self.stage.topic}--{self.stage.group}--dlq"
         self.admin = AdminClient({"bootstrap.servers": self.stage.servers})
         self.run: Running = self.stage.run(**given)
         self.run.until(ready(self.run), "ready")

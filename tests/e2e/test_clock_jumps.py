@@ -87,11 +87,10 @@ def clock(tmp_path: Path) -> Clock:
 
 @pytest.fixture
 def start(make_stage: Callable[..., Stage], clock: Clock) -> Callable[..., tuple[Stage, Running]]:
-    """Starts a run of one worker by the clock, in a group of its own."""
+    """Starts a run of one worker by the clock."""
 
-    def start_one(body: str, group: str, **given: str) -> tuple[Stage, Running]:
-        stage = make_stage(body.replace("GROUP", group), partitions=1, session_s=SESSION_S)
-        stage.group = group
+    def start_one(body: str, **given: str) -> tuple[Stage, Running]:
+        stage = make_stage(body, partitions=1, session_s=SESSION_S)
         run = stage.run(**clock.environment, **given)
         run.until(ready(run), "ready")
         return stage, run
@@ -113,7 +112,7 @@ def test_a_quiet_worker_whose_clock_is_set_back_is_replaced(
     start: Callable[..., tuple[Stage, Running]], clock: Clock
 ) -> None:
     """Its handler's time is over, nobody notices it, and the record is none the worse for it."""
-    stage, run = start(QUIET, "quiet-back")
+    stage, run = start(QUIET)
     stage.produce(1, b'{"hangs": 1}')
     run.until(lambda: stage.noted("started"), "the start of a handler")
     clock.jump(-HOUR_S)
@@ -130,7 +129,7 @@ def test_the_clock_is_set_back_under_traffic(
     start: Callable[..., tuple[Stage, Running]], clock: Clock
 ) -> None:
     """Records that come, and retries that wait, do not wait for an hour."""
-    stage, run = start(BUSY, "busy-back")
+    stage, run = start(BUSY)
     with stage.flow(rate=50):
         run.until(retried(stage), "the first retries")
         clock.jump(-HOUR_S)
@@ -145,7 +144,7 @@ def test_sigterm_ends_a_run_whose_clock_was_set_back(
     start: Callable[..., tuple[Stage, Running]], clock: Clock
 ) -> None:
     """Not after the shutdown timeout, which a worker that stands still would use up."""
-    _, run = start(QUIET, "stopped-back", ACKFLOOR_APP__SHUTDOWN_TIMEOUT="1h")
+    _, run = start(QUIET, ACKFLOOR_APP__SHUTDOWN_TIMEOUT="1h")
     clock.jump(-HOUR_S)
     run.signal(signal.SIGTERM)
     assert run.wait() in {Exit.OK, Exit.FORCED}
@@ -156,7 +155,7 @@ def test_a_clock_that_is_set_forward_changes_nothing(
     start: Callable[..., tuple[Stage, Running]], clock: Clock
 ) -> None:
     """Quiet, the run stays alive and ready; under traffic every retry comes."""
-    stage, run = start(BUSY, "forward")
+    stage, run = start(BUSY)
     clock.jump(HOUR_S // 2)
     until_s = time.monotonic() + LOOKED_AT_S
     while time.monotonic() < until_s:

@@ -24,7 +24,7 @@ MakeStage = Callable[..., Stage]
 HEAD = """
 import ctypes
 
-app = App("TOPIC-shop")
+app = App("GROUP")
 
 
 def die(value):
@@ -77,7 +77,7 @@ KEY = b"\x00killer\xff"
 
 def dead_letters(stage: Stage) -> list[Message]:
     """Every record of the dead-letter topic."""
-    topic = f"{stage.topic}--{stage.topic}-shop--dlq"
+    topic = f"{stage.topic}--{stage.group}--dlq"
     consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     try:
         found: list[Message] = []

@@ -175,17 +175,9 @@ class Ledger:
         return found
 
 
-def stage_of(make_stage: MakeStage, body: str) -> Stage:
-    """A stage with a group of its own."""
-    group = f"exits-{uuid.uuid4().hex[:8]}"
-    stage = make_stage(body.replace("GROUP", group), partitions=1)
-    stage.group = group
-    return stage
-
-
 def test_every_exit_is_the_failure_of_its_record_alone(make_stage: MakeStage) -> None:
     """Whatever is raised wherever: it is dead-lettered, all else is handled, and the run lives."""
-    stage = stage_of(make_stage, EVERY_HANDLER.replace("HANDLERS", repr(HANDLERS)))
+    stage = make_stage(EVERY_HANDLER.replace("HANDLERS", repr(HANDLERS)), partitions=1)
     ledger = Ledger(stage)
     for handler in HANDLERS:
         stage.make_topic(handler, joint="-")
@@ -262,7 +254,7 @@ def restarted(run: Running, workers: int) -> bool:
 
 def test_a_worker_that_ends_unasked_is_restarted(make_stage: MakeStage) -> None:
     """Only the run can be asked to stop: a worker that was told so alone has a successor."""
-    stage = stage_of(make_stage, PLAIN)
+    stage = make_stage(PLAIN, partitions=1)
     stage.produce(1)
     run = stage.run()
     run.until(lambda: stage.records() == 1, "the first handled")
@@ -277,7 +269,7 @@ def test_a_worker_that_ends_unasked_is_restarted(make_stage: MakeStage) -> None:
 
 def test_a_worker_whose_slot_breaks_is_replaced(make_stage: MakeStage) -> None:
     """It does not go on with a slot less, and loses nothing."""
-    stage = stage_of(make_stage, PLAIN)
+    stage = make_stage(PLAIN, partitions=1)
     stage.produce(1, b"break")
     stage.produce(3)
     run = stage.run()
@@ -290,8 +282,8 @@ def test_a_worker_whose_slot_breaks_is_replaced(make_stage: MakeStage) -> None:
 
 
 def test_an_exit_of_the_lifespan_never_passes_for_success(make_stage: MakeStage) -> None:
-    """At the start it is a refused start; at the end the run has failed."""
-    stage = stage_of(make_stage, LEAVING)
+    """At the start it is one that failed; at the end the run has failed."""
+    stage = make_stage(LEAVING, partitions=1)
     stage.produce(1)
     run = stage.run()
     run.until(lambda: stage.records() == 1, "the record handled")
@@ -299,5 +291,5 @@ def test_an_exit_of_the_lifespan_never_passes_for_success(make_stage: MakeStage)
     assert run.wait() == Exit.FAILURE
     stage.open_gate("start")
     again = stage.run()
-    assert again.wait() == Exit.START
+    assert again.wait() == Exit.NOT_READY
     assert any("SystemExit: 0" in line for line in again.lines)

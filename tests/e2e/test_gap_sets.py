@@ -21,7 +21,7 @@ MakeStage = Callable[..., Stage]
 
 #: Record 0 runs until its gate opens; the others are handled at once.
 ONE_STUCK = """
-app = App("shop", commit_interval="200ms")
+app = App("GROUP", commit_interval="200ms")
 
 
 @app.handler("TOPIC", concurrency=8, consume_timeout="10m")

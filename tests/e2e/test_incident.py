@@ -24,16 +24,17 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 PAGE, _, _ = (REPOSITORY / "docs/guide/incident.md").read_text().partition("\n## Another night")
 APP = "ackfloor_handlers.incident.app:app"
 GIVEN_UP = r"payments--shop--dlq +0 +dlq +- +25 +-"
+STUCK = r"credit: 1 hanging key, 19 records behind; the newest: customer-5 \(hanging\)"
 #: What each command of the page tells, in the order of the page.
 TOLD = (
     ("curl", r"ship: circuit breaker open for .*\d+ records in a row failed.*WarehouseDown"),
     ("lag", f"{GIVEN_UP} +0 +25 (.|\n)*points +0 +source +5 +200 +195 +175 +20 "),
-    ("inflight", r"points/0/5 +credit (.|\n)*lock_row"),
+    ("inflight", rf"points/0/5 +credit (.|\n)*lock_row(.|\n)*{STUCK}"),
     ("dlq groups", r"charge +AttributeError +25 "),
     ("dlq show", r"release +2\.4\.0\n(.|\n)*in _price"),
     ("dlq replay", r": 25 would be sent"),
     ("dlq replay", r": 25 sent"),
-    ("lag", f"{GIVEN_UP} +25 +0 "),
+    ("lag", r"shop +total +0 +\d+ +0 "),
 )
 
 
@@ -76,7 +77,7 @@ class Operator:
             run.close()
 
     def told(self, words: list[str]) -> str:
-        """What a command of the page prints."""
+        """What a command of the page prints, with its remarks at the end."""
         if words[0] == "curl":
             words = [w.replace("127.0.0.1:9600", self._known["ACKFLOOR_RUN_LISTEN"]) for w in words]
             done = subprocess.run(
@@ -84,7 +85,7 @@ class Operator:
             )
         else:
             done = ackfloor(*words[1:], cwd=self._folder, **self._known)
-        return done.stdout
+        return done.stdout + done.stderr
 
     def sees(self, words: list[str], expected: str, *, once: bool) -> None:
         """Give a command of the page, again until it tells what the page says."""

@@ -18,7 +18,7 @@ RECORDS = 300
 APP = """
 import logging
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", retry=RetryPolicy(max_redeliveries=0), breaker=None)

@@ -19,7 +19,7 @@ from zlib import crc32
 
 from ackfloor import Retry
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler(

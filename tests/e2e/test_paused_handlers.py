@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 #: Two at once; none ends before somebody says so.
 APP = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=2)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 BODY = """
 import ctypes, logging
 
-app = App("TOPIC-shop")
+app = App("GROUP")
 
 
 @app.handler(
@@ -85,7 +85,7 @@ def test_what_hangs_or_crashes_costs_nobody_else(make_stage: Callable[..., Stage
 BATCHES = """
 import ctypes
 
-app = App("TOPIC-shop")
+app = App("GROUP")
 
 
 @app.handler(
@@ -159,7 +159,7 @@ class Decoder:
         return data
 
 
-app = App("TOPIC-shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", executor="process", decoder=Decoder())

@@ -19,6 +19,7 @@ from ackfloor_monitoring.metrics.gauges import (
     FAULT_SINCE,
     LANES_BLOCKED_SINCE,
     QUARANTINED_SINCE,
+    RATE_LIMIT,
 )
 from ackfloor_monitoring.metrics.metric_spec import Kind
 from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
@@ -32,7 +33,7 @@ RULES = Path(ackfloor_monitoring.__file__).with_name("alerts")
 APP = """
 from ackfloor import DeadLetter, Discard, Pause, Retry
 
-app = App("shop")
+app = App("GROUP")
 paused = []
 # Short, so that a wait of its own hops and hops; and long enough to be seen waiting.
 retry = RetryPolicy(initial_delay="1s", multiplier=30, max_delay="30s", max_redeliveries=2)
@@ -61,11 +62,13 @@ async def bill(value: bytes, delivery: Delivery) -> None:
 """
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 #: What takes a crash in the right moment, a circuit breaker that opens, a batch that fails, a
-#: foreign commit, a topic that is broken, or an exit of a task of the user's.
+#: foreign commit, a topic that is broken, an exit of a task of the user's, or a rate.
 RARE = {
     *(FAULT_MESSAGES, FAULT_SINCE, d.STRAY_EXITS),
     *(BREAKER_SINCE.spec, d.BREAKER_CLOSED, d.BREAKER_TRIALS, d.WITHHELD, d.BATCH_FAILURES),
-    *(LANES_BLOCKED_SINCE.spec, QUARANTINED_SINCE.spec, d.NOT_QUARANTINED),
+    *(LANES_BLOCKED_SINCE.spec, QUARANTINED_SINCE.spec),
+    RATE_LIMIT.spec,
+    *(d.NOT_QUARANTINED, d.QUARANTINES),
     d.COPIES_SETTLED,
     *(d.PUT_BACK, d.GUARD_RESETS, d.GUARD_PROBES),
     *(d.SKIPPED, d.METADATA_IGNORED, d.SUSPECTS),

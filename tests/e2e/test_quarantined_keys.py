@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 QUARANTINING = """
 from ackfloor import DeadLetter
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler(
@@ -64,7 +64,9 @@ def _failing(shop: Shop) -> dict[str, Place]:
 def _dead(shop: Shop) -> list[tuple[Place, str]]:
     """Where the dead letters come from, and their reasons, in their order."""
     found = []
-    for message in committed_records(shop.stage.servers, f"{shop.stage.topic}--shop--dlq"):
+    for message in committed_records(
+        shop.stage.servers, f"{shop.stage.topic}--{shop.stage.group}--dlq"
+    ):
         envelope = read_envelope(message.headers())
         place = Place(envelope.origin_partition or 0, envelope.origin_offset or 0)
         found.append((place, str(envelope.reason)))

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from ackfloor.schemas import Avro
 
-app = App("shop")
+app = App("GROUP")
 
 
 class Order(BaseModel):
@@ -54,7 +54,7 @@ def test_a_registry_that_is_away_loses_nothing(make_stage: Callable[..., Stage])
         stage.produce(3, known)
         run.until(lambda: "HTTP 503 for schema 1" in str(reasons(run)), "readiness says why")
         stage.produce(1, unknown)
-        assert (stage.records(), stage.end_of(f"{stage.topic}--shop--dlq")) == (0, 0)
+        assert (stage.records(), stage.end_of(f"{stage.topic}--{stage.group}--dlq")) == (0, 0)
 
         registry.fault = None
         run.until(lambda: stage.records() == 3, "it goes on by itself")
@@ -72,11 +72,53 @@ def test_a_registry_that_is_away_loses_nothing(make_stage: Callable[..., Stage])
         assert not [line for line in run.drain() if SECRET in line]
 
 
+COPIES = """
+from ackfloor.schemas import Avro
+
+app = App("GROUP")
+
+
+@app.handler("TOPIC", decoder=Avro())
+async def copy(order: dict, delivery: Delivery) -> None:
+    if "copied" not in dict(delivery.headers):
+        await app.publish("TOPIC", order, encoder=Avro(), headers={"copied": "1"})
+    note(handled, delivery)
+"""
+
+
+def test_a_run_publishes_by_a_schema(make_stage: Callable[..., Stage]) -> None:
+    """With the registry of its settings, and in the bytes that any serialiser writes."""
+    stage = make_stage(COPIES, partitions=1)
+    with SchemaRegistry() as registry:
+        number = registry.register(f"{stage.topic}-value", AVRO)
+        value = framed(number, {"id": 7, "buyer": "mina"})
+        run = stage.run(ACKFLOOR_REGISTRY__URL=registry.url)
+        run.until(ready(run), "the run is ready")
+        stage.produce(3, value)
+        run.until(lambda: stage.committed() == 6, "all are settled, the copies too")
+        assert f"GET /subjects/{stage.topic}-value/versions/latest" in registry.asked
+        assert written(stage, 6) == [value] * 6
+        run.signal(signal.SIGTERM)
+        assert run.wait() == 0
+
+
+def written(stage: Stage, count: int) -> list[bytes | None]:
+    """The first values of the source topic."""
+    reader = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
+    try:
+        reader.assign([TopicPartition(stage.topic, 0, 0)])
+        found = reader.consume(count, 60)
+        assert [letter.error() for letter in found] == [None] * count
+        return [letter.value() for letter in found]
+    finally:
+        reader.close()
+
+
 def dead_letter(stage: Stage) -> tuple[bytes | None, Reason | None]:
     """The first dead letter's value, and why it is one."""
     reader = Consumer({"bootstrap.servers": stage.servers, "group.id": "reader"})
     try:
-        reader.assign([TopicPartition(f"{stage.topic}--shop--dlq", 0, 0)])
+        reader.assign([TopicPartition(f"{stage.topic}--{stage.group}--dlq", 0, 0)])
         letter = reader.poll(60)
         assert letter is not None
         assert letter.error() is None

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 MakeStage = Callable[..., Stage]
 
 APP = """
-app = App("shop")
+app = App("GROUP")
 by = os.open("WHO", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
 
@@ -47,7 +47,7 @@ def test_code_that_changes_is_run_and_code_that_breaks_is_told(make_stage: MakeS
     run.logged("starting again: stage_app.py")
     stage.produce(100)
     run.until(lambda: stage.noted("second").total() == 100, "new ones handled by the second")
-    assert f"{more}--shop--retry-7s" in stage.topics()
+    assert f"{more}--{stage.group}--retry-7s" in stage.topics()
 
     stage.app(APP.replace("WHO", "third").replace("async def bill", "async def (bill"))
     line = run.logged("error: importing stage_app failed")

@@ -32,7 +32,7 @@ MakeStage = Callable[..., Stage]
 
 #: Handlers that wait for a gate, as many as there are records, whichever worker has them.
 WAITING = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=500, retry=RetryPolicy.fixed("1h"))
@@ -43,7 +43,7 @@ async def bill(delivery: Delivery) -> None:
     note(handled, delivery)
 """
 ONE_BY_ONE = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=4, consume_timeout="60s", retry=RetryPolicy("1s", 5, "25s", 2))
@@ -65,12 +65,12 @@ def config_set(stage: Stage, run: Running, *arguments: str, **given: str) -> Any
     return ackfloor("config", "set", *arguments, "--listen", listen(run), cwd=stage.folder, **given)
 
 
-def refusal(stage: Stage, run: Running, *arguments: str) -> str:
+def refusal(stage: Stage, run: Running, *arguments: str, code: Exit = Exit.FAILURE) -> str:
     """Why it is refused: of the command in this process, because there are many to ask."""
     given = ["config", "set", *arguments, "--listen", listen(run)]
     done = CliRunner(env={"XDG_RUNTIME_DIR": str(stage.folder)}).invoke(cli, given)
     assert isinstance(done.exception, AckfloorError), done.output
-    assert (done.exception.exit_code, done.stdout) == (Exit.FAILURE, "")
+    assert (done.exception.exit_code, done.stdout) == (code, "")
     return str(done.exception)
 
 
@@ -208,7 +208,7 @@ def test_a_file_is_read_when_it_changes_and_on_sighup_and_refused_whole(
     setting(stage, '[handlers.bill]\nconsume_timeout = "500ms"\nretry.max_redeliveries = 0\n')
     for _ in range(20):
         run.signal(signal.SIGHUP)
-    run.until(lambda: stage.end_of(f"{stage.topic}--shop--dlq") == 8, "all dead-lettered")
+    run.until(lambda: stage.end_of(f"{stage.topic}--{stage.group}--dlq") == 8, "all dead-lettered")
     _, told = page(run, "/readyz")
     assert told["notes"] == []
     run.signal(signal.SIGTERM)
@@ -229,7 +229,6 @@ def test_what_config_set_is_refused_with(make_stage: MakeStage, tmp_path: Path) 
     timeout = ("handlers.bill.consume_timeout", "5s")
     refused = (
         ((*timeout, "--token-file", str(wrong)), "not the token of this run"),
-        ((*timeout, "--token-file", str(tmp_path / "none")), "No such file"),
         (("handlers.bill.consume_timeout", "5"), "handlers.bill.consume_timeout='5'"),
         (("handlers.bil.consume_timeout", "5s"), "did you mean bill?"),
         (("handlers.bill.consume_timout", "5s"), "did you mean"),
@@ -238,8 +237,11 @@ def test_what_config_set_is_refused_with(make_stage: MakeStage, tmp_path: Path) 
     )
     for arguments, named in refused:
         assert named in refusal(stage, run, *arguments)
+    # A file that can't be used is wrong usage; the others the run has refused.
     wrong.chmod(0o644)
-    assert f"chmod 600 {wrong}" in refusal(stage, run, *timeout, "--token-file", str(wrong))
+    for file, named in ((wrong, f"chmod 600 {wrong}"), (tmp_path / "none", "No such file")):
+        arguments = (*timeout, "--token-file", str(file))
+        assert named in refusal(stage, run, *arguments, code=Exit.USAGE)
     _, state = page(run, "/state")
     assert state["settings"]["overridden"] == {}
     # It lasts as long as the run: also in a worker that is started anew.

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 COUNT = 12
 #: The first delivery of each record fails, and the next one is an hour away.
 WAITING = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", retry=RetryPolicy.fixed("1h"))

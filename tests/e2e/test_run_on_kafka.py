@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 MakeStage = Callable[..., Stage]
 
 PLAIN = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=8)
@@ -35,7 +35,7 @@ async def bill(delivery: Delivery) -> None:
     note(handled, delivery)
 """
 APART = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", executor="process", concurrency=1)
@@ -43,7 +43,7 @@ def bill(delivery: Delivery) -> None:
     note(handled, delivery)
 """
 GATED = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", concurrency=4)
@@ -187,7 +187,7 @@ def test_a_topic_that_is_created_anew_is_read_by_a_fresh_worker(make_stage: Make
     assert sum(stage.noted().values()) in (21, 22)
 
 
-def test_a_lifespan_that_fails_at_the_start_stops_the_run_with_3(make_stage: MakeStage) -> None:
+def test_a_lifespan_that_fails_at_the_start_stops_the_run_with_7(make_stage: MakeStage) -> None:
     """With the reason, and both workers are gone."""
     stage = make_stage(
         """
@@ -197,7 +197,7 @@ async def lifespan(app):
     yield
 
 
-app = App("shop", lifespan=lifespan)
+app = App("GROUP", lifespan=lifespan)
 
 
 @app.handler("TOPIC")
@@ -205,7 +205,7 @@ async def bill(delivery: Delivery) -> None: ...
 """
     )
     run = stage.run("--workers", "2")
-    assert run.wait() == Exit.START
+    assert run.wait() == Exit.NOT_READY
     assert any("ConnectionError: no database at db:5432" in line for line in run.lines)
     assert all(gone(pid) for pid in worker_pids(run))
 
@@ -214,7 +214,7 @@ def test_publishing_from_handlers_is_confirmed_by_the_broker(make_stage: MakeSta
     """Async and from threads: when the handler has noted it, the record is in the topic."""
     stage = make_stage(
         """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC")
@@ -234,13 +234,13 @@ async def bill(value: bytes, delivery: Delivery) -> None:
 
 
 def test_topics_that_are_missing_are_named(make_stage: MakeStage) -> None:
-    """The source always, tiers and dead letters where creation is off; exit 3 before any worker."""
+    """The source always, tiers and dead letters where creation is off; exit 7 before any worker."""
     stage = make_stage(PLAIN)
     off = stage.run(ACKFLOOR_APP__CREATE_TOPICS="false")
-    assert off.wait() == Exit.START
+    assert off.wait() == Exit.NOT_READY
     assert stage.topics() == {stage.topic}
     (line,) = [line for line in off.lines if line.startswith("error: ")]
-    assert f"{stage.topic}--shop--dlq" in line
+    assert f"{stage.topic}--{stage.group}--dlq" in line
     assert "ackfloor topics apply" in line
 
     applied = ackfloor(
@@ -259,14 +259,14 @@ def test_topics_that_are_missing_are_named(make_stage: MakeStage) -> None:
 
     stage.app(PLAIN.replace("TOPIC", "TOPIC-typo"))
     typo = stage.run()
-    assert typo.wait() == Exit.START
+    assert typo.wait() == Exit.NOT_READY
     (line,) = [line for line in typo.lines if line.startswith("error: ")]
     assert f"handlers.bill.topics='{stage.topic}-typo'" in line
     assert worker_pids(typo) == []
 
 
 STUCK = """
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler(
@@ -342,7 +342,7 @@ def test_past_the_limit_of_abandoned_threads_the_worker_is_replaced_at_once(
     stage = make_stage(STUCK, partitions=2)
     stage.produce(40, b"stuck")
     run = stage.run(ACKFLOOR_APP__MAX_ABANDONED_THREADS="20")
-    run.logged("too many abandoned handlers: draining, to be replaced")
+    run.logged("too many abandoned handlers, which run on after their consume timeout")
     run.logged("worker 0 asked to be replaced; restarting it now")
     stage.produce(200)
     run.until(lambda: stage.records() == 200, "the others")

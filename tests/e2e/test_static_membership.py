@@ -74,12 +74,10 @@ def complete(stage: Stage, workers: int, *runs: Running, each: int = 4) -> Calla
 
 @pytest.fixture
 def make_plain(make_stage: MakeStage) -> MakeStage:
-    """A stage in a group of its own: static members stay in theirs when they have ended."""
+    """A stage with these settings."""
 
     def make(*, partitions: int, settings: str = CLASSIC) -> Stage:
-        stage = make_stage("", partitions=partitions)
-        stage.group = f"{stage.topic}-group"
-        stage.app(PLAIN.replace("GROUP", stage.group))
+        stage = make_stage(PLAIN, partitions=partitions)
         (stage.folder / "ackfloor.toml").write_text(settings)
         return stage
 

@@ -33,7 +33,7 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(Lines()))
 trace.set_tracer_provider(provider)
 
-app = App("shop")
+app = App("GROUP")
 
 
 @app.handler("TOPIC", retry=RetryPolicy.fixed("50ms", 1))
@@ -60,7 +60,7 @@ def test_a_record_is_in_one_trace_from_its_producer_to_the_handler_of_what_it_le
     run.until(lambda: len(spans(stage)) == 4, "four spans")
     found = {each["name"]: each for each in spans(stage)}
     first = found[f"process {stage.topic}"]
-    second = found[f"process {stage.topic}--shop--retry-50ms"]
+    second = found[f"process {stage.topic}--{stage.group}--retry-50ms"]
     send, ship = found[f"send {bills}"], found[f"process {bills}"]
     assert {each["context"]["trace_id"] for each in found.values()} == {f"0x{TRACE_ID:032x}"}
     assert first["parent_id"] == second["parent_id"] == f"0x{SPAN_ID:016x}"

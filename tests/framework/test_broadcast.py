@@ -136,3 +136,12 @@ def test_the_worker_is_named_by_host_and_number() -> None:
     worker = Launch.of(app, flags={}).worker_config(3).worker
     assert worker is not None
     assert worker.endswith("/worker-3")
+
+
+def test_a_rate_for_all_workers_is_refused() -> None:
+    """In code, and where an operator sets it: none knows how many there are."""
+    with pytest.raises(ConfigError, match=r"handlers\.note\.rate='5/s': in broadcast mode each"):
+        prices(rate="5/s")
+    with pytest.raises(ConfigError, match=r"handlers\.note\.rate='30/m'.*\(from flag"):
+        Launch.of(prices()[0], flags={"handlers.note.rate": "0.5/s"})
+    Launch.of(prices()[0], flags={"handlers.note.rate": "none"})

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from ackfloor import App
+from ackfloor import App, Delivery
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.flood_guard import FloodGuard
 from ackfloor.declare.handler import HandlerOptions, HandlerSpec, Registry, Router
 from ackfloor.errors import ConfigError, Retry
+from ackfloor.testing.memory.memory_log import MemoryRecord
+from tests.contracts.sink_contract import assignment_of
 
 
 async def bill(order: bytes) -> None:
@@ -108,6 +113,144 @@ def test_the_engine_is_told_what_it_must_know() -> None:
     assert rules.policy is spec.retry
 
 
+def tenant(delivery: Delivery) -> str | None:
+    """What a user groups records by."""
+    return (delivery.value or b"").decode() or None
+
+
+async def later(delivery: Delivery) -> str:
+    """A mistake: nobody awaits it."""
+    return tenant(delivery) or ""
+
+
+class Later:
+    """The same, as an object."""
+
+    async def __call__(self, delivery: Delivery) -> str:
+        return tenant(delivery) or ""
+
+
+def one_by_one(delivery: Delivery) -> Iterator[str]:
+    """A mistake: calling it returns no key."""
+    yield tenant(delivery) or ""
+
+
+def of_two(delivery: Delivery, value: bytes) -> str:
+    """A mistake: it is given the delivery alone."""
+    return f"{delivery.origin} {value!r}"
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_keys_are_fair_to_each_other_unless_that_is_off(ordering: str) -> None:
+    """By the Kafka key, or by what a function says."""
+    record = TrackedDelivery(
+        assignment_of(), MemoryRecord("orders", 0, 0, b"key", b"acme", (), 0), 0, 0, 0.0
+    )
+    for options, key in (
+        ({}, b"key"),
+        ({"fairness": "key"}, b"key"),
+        ({"fairness": tenant}, "acme"),
+    ):
+        fair_key = registered(ordering=ordering, **options).rules().fair_key
+        assert fair_key is not None
+        assert fair_key(record) == key
+    assert registered(ordering=ordering, fairness="off").rules().fair_key is None
+
+
+def test_a_rate_is_a_count_and_a_unit() -> None:
+    """Records a second inside; without one there is no limit."""
+    assert registered(rate="6000/min").rules().rate_per_s == 100.0
+    assert registered(rate=None).rules().rate_per_s is None
+    assert registered().rules().rate_per_s is None
+
+
+def test_what_takes_records_of_many_keys_has_no_fairness() -> None:
+    """Batches, and partitions in their order."""
+    assert registered(batch=10).rules().fair_key is None
+    assert registered(ordering="partition").rules().fair_key is None
+
+
+class Untold(Exception):
+    """An error whose text fails."""
+
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+
+def fail_untold(delivery: Delivery) -> str:
+    """A function that fails with one."""
+    raise Untold
+
+
+@pytest.mark.parametrize("bad", [lambda _: 1 / 0, lambda _: 7, lambda _: sys.exit(3), fail_untold])
+def test_a_function_that_fails_groups_nothing(
+    bad: Callable[[Delivery], str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, with the record; the record waits for no other."""
+    record = TrackedDelivery(
+        assignment_of(), MemoryRecord("orders", 3, 8, b"key", b"", (), 0), 8, 0, 0.0
+    )
+    fair_key = registered(fairness=bad).rules().fair_key
+    assert fair_key is not None
+    with caplog.at_level("WARNING", "ackfloor.fairness"):
+        assert [fair_key(record) for _ in range(3)] == [None] * 3
+    (line,) = caplog.messages
+    assert line.startswith("handlers.bill.fairness: the function failed for orders/0/8")
+
+
+@pytest.mark.parametrize(
+    ("unfit", "told"),
+    [
+        (later, "an async function, and nothing waits for it"),
+        (Later(), "an async function, and nothing waits for it"),
+        (one_by_one, "a generator, which returns no key"),
+        (of_two, "it can't be called with a delivery alone"),
+    ],
+)
+def test_a_function_that_can_group_nothing_is_refused(unfit: Any, told: str) -> None:
+    """At registration, and not by a line of the log for each minute of a run."""
+    with pytest.raises(ConfigError) as caught:
+        registered(fairness=unfit)
+    message = str(caught.value)
+    assert message.startswith("handlers.bill.fairness=")
+    assert message.endswith(f": {told}; pass a plain function of the delivery")
+
+
+def test_a_function_of_which_nothing_is_known_is_taken() -> None:
+    """Some built-in ones have no signature."""
+    assert registered(fairness=max).rules().fair_key is not None
+
+
+class Tenant(str):
+    """Text of a class of its own, as enums are."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        raise TypeError("of no use as a key")
+
+
+class Digest(bytes):
+    """Bytes of a class of their own."""
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("of no use as a key")
+
+    __hash__ = bytes.__hash__
+
+
+@pytest.mark.parametrize(("own", "plain"), [(Tenant("acme"), "acme"), (Digest(b"ac"), b"ac")])
+def test_a_group_is_plain_text_or_bytes(own: str | bytes, plain: str | bytes) -> None:
+    """What a class of the user's does would happen in the middle of the worker's loop."""
+    record = TrackedDelivery(
+        assignment_of(), MemoryRecord("orders", 3, 8, b"key", b"", (), 0), 8, 0, 0.0
+    )
+    fair_key = registered(fairness=lambda _: own).rules().fair_key
+    assert fair_key is not None
+    found = fair_key(record)
+    assert (type(found), found) == (type(plain), plain)
+
+
 QUARANTINE = {"ordering": "key", "on_failure": "quarantine"}
 
 
@@ -147,6 +290,41 @@ def test_a_quarantining_handler_has_retry_topics_and_tells_the_engine(after: str
             {**QUARANTINE, "retry": RetryPolicy(max_redeliveries=0)},
             "on_failure='quarantine': without redeliveries there is no retry topic in which a key",
             'allow max_redeliveries from 1, or use on_failure="block"',
+        ),
+        (
+            {"fairness": "customer"},
+            "fairness='customer': no such choice",
+            'choose "key" or "off", or pass a function of the delivery',
+        ),
+        (
+            {"fairness": "key", "batch": 10},
+            "fairness='key': a batch takes records of many keys at once",
+            "leave it out, or drop batch=",
+        ),
+        (
+            {"fairness": "key", "ordering": "partition"},
+            "fairness='key': the records of a partition are handled in their order",
+            'leave it out, or write ordering="key"',
+        ),
+        (
+            {"rate": "5"},
+            "rate='5': not a rate",
+            'write a count and a unit of time (s, m or h), such as "100/m"',
+        ),
+        (
+            {"rate": "0/s"},
+            "rate='0/s': a rate of nothing",
+            'write a count and a unit of time (s, m or h), such as "100/m"',
+        ),
+        (
+            {"rate": "-1/s"},
+            "rate='-1/s': not a rate",
+            'write a count and a unit of time (s, m or h), such as "100/m"',
+        ),
+        (
+            {"rate": 100},
+            "rate=100: not a rate",
+            'write a count and a unit of time (s, m or h), such as "100/m"',
         ),
         (
             {"after_dead_letter": "hold"},

@@ -11,7 +11,11 @@ from ackfloor.observe import (
     BreakerSnapshot,
     DeliveryFailed,
     HandlerSnapshot,
+    LongSlots,
+    NoisyKey,
+    NoisyKeys,
     PartitionSnapshot,
+    RateSnapshot,
     Reason,
     RunningDelivery,
     Snapshot,
@@ -99,6 +103,10 @@ HANDLER = HandlerSnapshot(
             ),
         ),
     ),
+    fairness="key",
+    noisy_keys=NoisyKeys(1, 2, 340, (NoisyKey("customer-3", hanging=True, running=1, behind=12),)),
+    long_slots=LongSlots(1, 1.2),
+    rate=RateSnapshot(100.0, 25.0, 3, 12.5),
 )
 
 OPEN = BreakerSnapshot(

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
@@ -19,7 +20,9 @@ from ackfloor.observe import (
     BlockedLanes,
     ControlRequest,
     Fault,
+    LongSlots,
     PartitionsAssigned,
+    RunningDelivery,
     SettingsState,
 )
 from ackfloor.testing.local_kafka.node import free_ports
@@ -171,6 +174,52 @@ def test_a_handler_that_an_operator_paused_is_a_note(run: RunMetrics, address: s
     ]
 
 
+#: A handler whose slots are all held for long, and nothing else to say of it.
+FULL = handler(
+    name="ship",
+    blocked=BlockedLanes(),
+    quarantined=BlockedLanes(),
+    concurrency=64,
+    long_slots=LongSlots(64, 1.2, full=True),
+)
+
+
+def test_slots_that_are_all_held_for_long_are_a_note(run: RunMetrics, address: str) -> None:
+    """The run stays ready; of several workers the longest delivery is told."""
+    older = RunningDelivery("orders", 3, 77, 1, 131.4, -0.5)
+    none = replace(FULL, consume_timeout_s=None, oldest=(replace(older, left_s=None),))
+    notes = []
+    for shown in (
+        [replace(FULL, long_slots=LongSlots(63, 1.2))],
+        [FULL],
+        [FULL, replace(FULL, oldest=(older,))],
+        [none, none],
+    ):
+        for number, each in enumerate(shown):
+            worker = WorkerMetrics()
+            worker.snapshot(snapshot(handlers=(each,)))
+            run.update(number, worker.report())
+        response, body = ask(address, "/readyz")
+        assert response.status == 200
+        notes.append(json.loads(body)["notes"])
+    assert notes == [[]] + [
+        [
+            {
+                "check": "slots",
+                "message": f"handler ship: all {of} are held by deliveries that run far longer "
+                f"than usual, the longest for {longest}; a shorter "
+                f"handlers.ship.consume_timeout ({timeout} now) frees them sooner; see "
+                "`ackfloor inflight`",
+            }
+        ]
+        for of, longest, timeout in (
+            ("64 slots of a worker", "1s (orders/0/100, 44s before its deadline)", "45s"),
+            ("128 slots of 2 workers", "2m11s (orders/3/77, beyond its deadline)", "45s"),
+            ("128 slots of 2 workers", "2m11s (orders/3/77, without a deadline)", "none"),
+        )
+    ]
+
+
 def test_readyz_says_why_not(run: RunMetrics, address: str) -> None:
     """A fault in force makes /readyz 503 and names worker, check and message; /livez stays."""
     worker = WorkerMetrics()
@@ -258,6 +307,21 @@ def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: st
     assert (shown["gap_count"], shown["oldest_open_ms"]) == (8, NOW_MS - 1_500)
     assert (worker["handlers"][0]["running"], worker["handlers"][0]["concurrency"]) == (2, 64)
     assert worker["handlers"][0]["oldest"][0]["offset"] == 100
+    shown = worker["handlers"][0]
+    assert shown["fairness"] == "key"
+    assert shown["noisy_keys"] == {
+        "noisy": 1,
+        "hanging": 2,
+        "behind": 340,
+        "newest": [{"key": "customer-3", "hanging": True, "running": 1, "behind": 12}],
+    }
+    assert shown["long_slots"] == {"count": 1, "after_s": 1.2, "full": False}
+    assert shown["rate"] == {
+        "group_per_s": 100.0,
+        "worker_per_s": 25.0,
+        "waiting": 3,
+        "waited_s": 12.5,
+    }
     assert worker["faults"] == []
     assert worker["pid"] == os.getpid()
 

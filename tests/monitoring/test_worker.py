@@ -19,13 +19,16 @@ from ackfloor.observe import (
     DeliveryTimedOut,
     Event,
     HandlerHeld,
+    KeyFreed,
     KeyNotQuarantined,
+    KeyQuarantined,
     LateAnswers,
     MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     PositionsCommitted,
     PublishFailed,
+    QuarantinesTakenOver,
     Reason,
     RecordDeadLettered,
     RecordDiscarded,
@@ -202,6 +205,18 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
     (
         KeyNotQuarantined("orders", 0, "bill", "full"),
         {"keys_not_quarantined_total": {("orders", "bill", "full"): 1}},
+    ),
+    (
+        KeyQuarantined("orders", 0, "bill", 41),
+        {"key_quarantines_total": {("orders", "bill", "begun"): 1}},
+    ),
+    (
+        KeyFreed("orders", 0, "bill", 41, 12.0),
+        {"key_quarantines_total": {("orders", "bill", "ended"): 1}},
+    ),
+    (
+        QuarantinesTakenOver("orders", 0, "bill", 3),
+        {"key_quarantines_total": {("orders", "bill", "taken_over"): 3}},
     ),
 ]
 

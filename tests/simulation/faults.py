@@ -171,10 +171,43 @@ class FaultMaker:
         world = self._world
         topic, partition = self._place(fault)
         log = world.broker.log(topic, partition)
-        start = log.start + (log.end - log.start) // 2
-        for offset in range(log.start, start):
+        self._trim(topic, partition, log.start + (log.end - log.start) // 2)
+
+    def _trim(self, topic: str, partition: int, start: int) -> None:
+        world = self._world
+        for offset in range(world.broker.log(topic, partition).start, start):
             world.watch.removed(Place(topic, partition, offset), by="retention")
         world.broker.trim(topic, partition, start)
+
+    def _retry_retention(self, fault: Fault) -> Callable[[], None] | None:
+        """A retry topic of a quarantining handler can't be read for a while, and loses records."""
+        world = self._world
+        topics = sorted(world.quarantined_topics)
+        if not topics:
+            return None
+        topic, unread = topics[fault.number % len(topics)], world.network.weather.unread
+        unread.add(topic)
+
+        def undo() -> None:
+            unread.discard(topic)
+            for partition in range(world.plan.partitions):
+                self._trim_unread(topic, partition, fault.number % 2)
+
+        return undo
+
+    def _trim_unread(self, topic: str, partition: int, more: int) -> None:
+        """Half of what its owner has not read is gone, and all before that.
+
+        Nothing that was written so lately that its writer may not know it: no retention is so
+        short.
+        """
+        world = self._world
+        log = world.broker.log(topic, partition)
+        owners = [p for p in world.processes if p.life.alive and p.source.reads(topic, partition)]
+        positions = [p.source.positions()[topic, partition] for p in owners]
+        position = max(log.start, *positions) if positions else log.start
+        start = position + (log.end - position + more) // 2
+        self._trim(topic, partition, world.watch.known_below(topic, partition, start))
 
     def _compaction(self, fault: Fault) -> None:
         world = self._world

@@ -83,6 +83,10 @@ class Hub:
         self._digest = blake2b(digest_size=16)
         self._main = getcurrent()
 
+    def allow(self, events: int) -> None:
+        """Something was done that has a few more events in its train."""
+        self._most_events += events
+
     # What happens when.
 
     def at(self, at_s: float, action: Callable[[], object]) -> Event:

@@ -24,6 +24,7 @@ class Weather:
         slow_s: added to every way.
         abort: the share of transactions that are aborted.
         unclear_s: how long it takes to find out how a transaction ended.
+        unread: topics that can't be read.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class Weather:
         self.slow_s = 0.0
         self.abort = 0.0
         self.unclear_s = 0.0
+        self.unread: set[str] = set()
 
 
 class Network:

@@ -89,6 +89,8 @@ class HandlerPlan:
     after_dead_letter: str = "continue"
     #: Failures that open the circuit breaker; 0 for none.
     breaker: int = 0
+    #: Records a second that the whole group may start; 0 for no limit.
+    rate_per_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,10 @@ def make_plan(seed: int) -> Plan:
         batch=dice.choice((500, 7, 3)),
     )
     plan = _with_quarantine(plan)
-    return _comparable(plan) if calm else _with_operator(plan, span_s + 15.0)
+    if calm:
+        return _comparable(plan)
+    plan = _with_rate(plan)
+    return _with_removals(_with_operator(plan, span_s + 15.0), span_s + 15.0)
 
 
 def _with_quarantine(plan: Plan) -> Plan:
@@ -181,6 +186,16 @@ def _with_quarantine(plan: Plan) -> Plan:
         )
         if _may_quarantine(each) and dice.random() < 0.5
         else each
+        for each in plan.handlers
+    )
+    return replace(plan, handlers=handlers)
+
+
+def _with_rate(plan: Plan) -> Plan:
+    """In some runs handlers have a rate for the group, by dice of their own."""
+    dice = Random(f"rate {plan.seed}")
+    handlers = tuple(
+        replace(each, rate_per_s=dice.choice((1, 2, 2, 5))) if dice.random() < 0.3 else each
         for each in plan.handlers
     )
     return replace(plan, handlers=handlers)
@@ -200,6 +215,23 @@ def _with_operator(plan: Plan, until_s: float) -> Plan:
         for _ in range(dice.choice((1, 3, 8)))
     )
     return replace(plan, faults=plan.faults + orders)
+
+
+def _with_removals(plan: Plan, until_s: float) -> Plan:
+    """In some runs retry topics of quarantining handlers lose records, by dice of their own."""
+    dice = Random(f"removals {plan.seed}")
+    if dice.random() < 0.2 or all(h.on_failure != "quarantine" for h in plan.handlers):
+        return plan
+    removals = tuple(
+        Fault(
+            "retry_retention",
+            dice.random() * until_s,
+            dice.choice((2.0, 8.0)),
+            dice.randrange(12),
+        )
+        for _ in range(dice.choice((1, 4, 10)))
+    )
+    return replace(plan, faults=plan.faults + removals)
 
 
 def _comparable(plan: Plan) -> Plan:
@@ -356,6 +388,8 @@ FAULTS = {
     "reload": 2,
     # Drawn apart: see `_with_operator`.
     "lane_order": 0,
+    # The same: see `_with_removals`.
+    "retry_retention": 0,
 }
 
 

@@ -23,7 +23,7 @@ from ackfloor.ports import (
     TransactionalSink,
     TransactionListener,
 )
-from ackfloor.testing.memory.consumer_groups import Member
+from ackfloor.testing.memory.consumer_groups import Generation, Member
 from ackfloor.testing.memory.memory_broker import MemoryBroker, MemoryPublisher, TooLarge
 from ackfloor.testing.memory.memory_client import MemorySource
 from ackfloor.testing.memory.memory_log import MemoryRecord
@@ -100,12 +100,16 @@ class SimSource(MemorySource):
         self._line = network.line(life)
         self._watch = watch
         self._session_s = network.session_s
+        self._weather = network.weather
         #: Until when the loop may wait for news; set by who knows what it waits for.
         self.patience_s: Callable[[float], float] = lambda seconds: seconds
 
     def reads(self, topic: str, partition: int) -> bool:
         """Whether it has this partition."""
         return TopicPartition(topic, partition) in self._positions
+
+    def _fetches(self, key: TopicPartition) -> bool:
+        return key.topic not in self._weather.unread and super()._fetches(key)
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
         """Join the group."""
@@ -250,7 +254,7 @@ class SimSink:
             parcel, error = self._reports.popleft()
             self._pending -= 1
             if error is None:
-                self._listener.on_published(parcel)
+                self._listener.on_published((parcel,))
             else:
                 too_large = isinstance(error, TooLarge)
                 self._listener.on_publish_failed(parcel, str(error), too_large=too_large)
@@ -291,9 +295,8 @@ class SimTransactionalSink(MemoryTransactionalSink):
     def transact(self, transaction: Transaction, member: object) -> None:
         """Begin a transaction; a later poll reports its end."""
         self._life.reach()
-        assert isinstance(member, Member)
+        assert isinstance(member, Generation)
         self._pending += 1
-        joins = member.joins
         self._watch.in_transaction(self._life, transaction.positions)
         for parcel in transaction.writes:
             self._watch.publish_sent(self._life, parcel)
@@ -302,7 +305,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
             # The producer is fenced with its process: what it has not ended is aborted.
             if not self._life.alive:
                 return
-            outcome = self._line.aborted() or self._carried_out(transaction, member, joins)
+            outcome = self._line.aborted() or self._carried_out(transaction, member)
             self._hub.after(self._line.unclear_s(), lambda: report(outcome))
 
         def report(outcome: TransactionOutcome) -> None:
@@ -313,8 +316,8 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._hub.after(self._line.latency_s(), end)
         self._life.reach()
 
-    def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
-        error = super()._commit(transaction, member, joins)
+    def _commit(self, transaction: Transaction, generation: Generation) -> str | None:
+        error = super()._commit(transaction, generation)
         if error is None:
             self._watch.landed(
                 self._life,
@@ -370,18 +373,24 @@ class SimPublisher(MemoryPublisher):
         key: bytes | None,
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
+        partition: int | None = None,
     ) -> None:
         """Send one record."""
         self._line.request(
             "publish",
-            lambda: self._published(topic, value, key, headers),
+            lambda: self._published(topic, value, key, headers, partition),
             lambda error: on_done(PublishFailed(error) if isinstance(error, str) else error),
             PUBLISH_TIMEOUT_S,
         )
 
     def _published(
-        self, topic: str, value: bytes | None, key: bytes | None, headers: Headers
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int | None,
     ) -> BaseException | None:
         said: list[BaseException | None] = []
-        super().publish(topic, value, key, headers, said.append)
+        super().publish(topic, value, key, headers, said.append, partition)
         return said[0]

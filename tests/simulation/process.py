@@ -89,6 +89,8 @@ def handler_options(number: int, plan: HandlerPlan) -> dict[str, Any]:
         "breaker": breaker_of(plan.breaker),
         "ack": "manual" if plan.manual else "auto",
     }
+    if plan.rate_per_s:
+        options["rate"] = f"{plan.rate_per_s}/s"
     if plan.on_failure == "quarantine":
         options["after_dead_letter"] = plan.after_dead_letter
     if plan.kind == "process":
@@ -146,10 +148,12 @@ class SimEngine(Engine):
         self._watch.taken(self._life, [(delivery, delivery.closed) for delivery in batch])
         super().answered(batch, now)
 
-    def published(self, parcel: PendingWrite, now: Now) -> None:
+    def published(self, parcels: Iterable[PendingWrite], now: Now) -> None:
         """As the engine."""
-        self._watch.confirmed(self._life, parcel)
-        super().published(parcel, now)
+        confirmed = list(parcels)
+        for parcel in confirmed:
+            self._watch.confirmed(self._life, parcel)
+        super().published(confirmed, now)
 
     def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
         """As the engine."""

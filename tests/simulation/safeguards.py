@@ -348,7 +348,7 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         "core.scheduling.redeliveries:Redeliveries.release",
         _nothing,
     ),
-    Safeguard("a retry is not early", 10, "core.engine.intake:_due_s", _early),
+    Safeguard("a retry is not early", 10, "core.engine.intake:due_s", _early),
     Safeguard(
         "a lane goes on with the retry of its head",
         10,
@@ -390,6 +390,12 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         8,
         "core.scheduling.quarantined_keys:Quarantines._take_lane",
         _nothing,
+    ),
+    Safeguard(
+        "what retention may have taken keeps its place until its log was read",
+        8,
+        "core.state.quarantine_removals:_is_read",
+        _always(value=True),
     ),
     Safeguard(
         "what waits behind is parked in its own partition",

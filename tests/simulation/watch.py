@@ -10,6 +10,7 @@ The numbers of the rules are those of the invariants in docs/simulation.md.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -28,14 +29,23 @@ from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
 #: The rules that are looked at in every hundred runs.
-RULES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "accounts")
+RULES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "accounts", "rate")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
 #: Seconds that a handler has to end once it was asked to: the settings of every run.
 GRACE_S = 1.0
+#: Over so many seconds at most so much of a rate is started, and one call for each worker.
+RATE_S = 10.0
+RATE_PART = 1.05
+#: Faults in which a partition has two owners for a while, of which one does not know it.
+TWO_OWNERS = ("freeze", "expel")
 #: Seconds after its deadline at which a delivery that runs must have been ended by its worker.
 LATE_S = 0.3
+
+
+#: Events that follow from one record in a retry topic.
+EVENTS_EACH = 4
 
 
 class Broken(BaseException):
@@ -126,9 +136,11 @@ class Watch:
         self._logs: dict[tuple[str, int], list[tuple[Place, int]]] = {}
         #: Settled, and by which processes.
         self._settled: dict[Place, set[int]] = {}
-        #: Those that were written to a retry or dead-letter topic.
-        self._copied: set[Place] = set()
+        #: Those that were written to a retry or dead-letter topic, and to which.
+        self._copied: dict[Place, list[str]] = {}
         self._removed: set[Place] = set()
+        #: Copies of which the worker that has written them does not know yet.
+        self._unconfirmed: dict[Place, tuple[Life, PendingWrite]] = {}
         self._content: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._owned: dict[tuple[int, str, int], Owned] = {}
         self._calls: dict[Delivery, Call] = {}
@@ -138,6 +150,8 @@ class Watch:
         #: Seconds of slots that sick records have had.
         self.sick_slots_s = 0.0
         self.checks: dict[str, int] = {}
+        #: Handler -> when records were started lately, and by which workers, where it has a rate.
+        self._lately: dict[int, deque[tuple[float, int]]] = {}
 
     def check(self, rule: str, held: bool, what: str) -> None:
         """Look at one promise.
@@ -174,6 +188,15 @@ class Watch:
         if uid is not None and place not in self._settled:
             self.gone.add(uid)
         self._hub.note(f"{by} takes {place}")
+
+    def known_below(self, topic: str, partition: int, most: int) -> int:
+        """Up to which offset those who have written the copies in a log know of them."""
+        unknown = [
+            place.offset
+            for place, (life, _) in self._unconfirmed.items()
+            if place[:2] == (topic, partition) and life.alive
+        ]
+        return min([most, *unknown])
 
     def uid_of(self, delivery: Delivery) -> int:
         """Which record a delivery is of."""
@@ -239,6 +262,7 @@ class Watch:
         self.first_start_s.setdefault(uid, self._hub.now_s)
         self._hub.note(f"{life} starts {uid} for the {number + 1}. time ({delivery.topic})")
         self._check_start(life, delivery, uid)
+        self._check_rate(life, self._records[uid].handler)
         call = Call(delivery, life, uid, self._hub.now_s)
         self._calls[delivery] = call
         self._by_life.setdefault(life.number, {})[delivery] = call
@@ -261,6 +285,26 @@ class Watch:
         )
         self._check_retry(delivery, uid)
         self._check_lane(life, delivery, uid)
+
+    def _check_rate(self, life: Life, number: int) -> None:
+        """The whole group starts no more than the rate of a handler, redeliveries included."""
+        handler = self._plan.handlers[number]
+        if not handler.rate_per_s:
+            return
+        lately = self._lately.setdefault(number, deque())
+        lately.append((self._hub.now_s, life.number))
+        while lately[0][0] <= self._hub.now_s - RATE_S:
+            lately.popleft()
+        if any(fault.kind.startswith(TWO_OWNERS) for fault in self._plan.faults):
+            return
+        workers = len({worker for _, worker in lately})
+        most = RATE_PART * RATE_S * handler.rate_per_s + workers * (handler.batch or 1)
+        self.check(
+            "rate",
+            len(lately) <= most,
+            f"{len(lately)} records of h{number} were started in {RATE_S:g} s, "
+            f"and its rate is {handler.rate_per_s}/s",
+        )
 
     def _check_retry(self, delivery: Delivery, uid: int) -> None:
         """A retry is neither early nor one too many."""
@@ -450,11 +494,13 @@ class Watch:
     def confirmed(self, life: Life, parcel: PendingWrite) -> None:
         """A worker knows that a parked record is durable."""
         delivery = parcel.delivery
+        for known in [p for p, (_, other) in self._unconfirmed.items() if other is parcel]:
+            del self._unconfirmed[known]
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is not None and not delivery.assignment.closed:
             place = Place(delivery.topic, delivery.partition, delivery.offset)
             self.check("2", place in self._settled, f"{place} counts as parked, and is nowhere")
-            if parcel.settles:
+            if parcel.settles or self._plan.transactional:
                 owned.reported.add(delivery.offset)
 
     # What is written elsewhere.
@@ -475,6 +521,9 @@ class Watch:
 
     def written(self, life: Life, parcel: PendingWrite, record: MemoryRecord) -> None:
         """The broker has a parked record."""
+        # A record that waits for long in a short tier is written anew again and again; one whose
+        # writes are not confirmed, as several copies. The end of the plan's time ends that.
+        self._hub.allow(EVENTS_EACH)
         delivery = parcel.delivery
         source = Place(delivery.topic, delivery.partition, delivery.offset)
         uid = self._copies[source]
@@ -486,8 +535,9 @@ class Watch:
             f"{place} is not byte for byte what was produced",
         )
         self._add_copy(place, uid)
+        self._unconfirmed[place] = life, parcel
         self._settled.setdefault(source, set()).add(life.number)
-        self._copied.add(source)
+        self._check_copies(source, parcel, record.topic())
         owned = self._owned.get((life.number, source.topic, source.partition))
         if owned is not None and not delivery.assignment.closed:
             owned.settled.add(source.offset)
@@ -498,6 +548,17 @@ class Watch:
         elif parcel.envelope.reason is not Reason.HELD:
             # What holds its key is in the DLQ already.
             self.fate.pop(uid, None)
+
+    def _check_copies(self, source: Place, parcel: PendingWrite, topic: str) -> None:
+        """In a transaction a copy settles what it was made from; a dead letter may hold its key."""
+        before = self._copied.setdefault(source, [])
+        along = parcel.envelope.reason is Reason.HELD and [t[-5:] for t in before] == ["--dlq"]
+        self.check(
+            "4",
+            not (self._plan.transactional and before) or along,
+            f"{source} is written to {topic} after {before}",
+        )
+        before.append(topic)
 
     # Commits.
 
@@ -527,10 +588,13 @@ class Watch:
                 continue
             if place in self._removed:
                 continue
-            found = self._quarantines(place) and self._is_spare(place)
+            known_settled = place.offset in owned.settled
+            if not known_settled and self._quarantines(place) and self._is_spare(place):
+                # From now on: retention may take the other copy, which nobody can foresee.
+                owned.settled.add(place.offset)
             self.check(
                 "1",
-                place.offset in owned.settled or found,
+                place.offset in owned.settled,
                 f"{owned.life} commits {position} of {owned.key.topic}/{owned.key.partition} "
                 f"(gaps {sorted(gaps)[:5]}) past {place}, which it has not settled",
             )
@@ -544,10 +608,24 @@ class Watch:
         if place in self._copied or self._resolved.get(uid):
             return True
         return any(
-            other == uid and copy != place and copy not in self._settled
+            other == uid and copy != place and self._is_open(copy)
             for copy, other in self._copies.items()
             if copy not in self._removed
         )
+
+    def _is_open(self, copy: Place) -> bool:
+        """Whether a copy is delivered yet: nobody may settle it, or the next owner does not know.
+
+        The broker has what was made from it, and the answer was lost: no commit says so.
+        """
+        if copy not in self._settled:
+            return True
+        key = TopicPartition(copy.topic, copy.partition)
+        stored = self.stored(key)
+        if stored is None:
+            return True
+        gaps = _gaps(stored.metadata, *key) if stored.metadata else ()
+        return copy.offset >= stored.position and copy.offset not in gaps
 
     def _quarantines(self, place: Place) -> bool:
         handler = self._plan.handlers[self._records[self._copies[place]].handler]
@@ -648,8 +726,10 @@ class Watch:
         counts = self._counts.get(life.number, {})
         read = counts.get("read", 0)
         ends = {name: n for name, n in counts.items() if name not in ("read", "skipped")}
-        # What is dead-lettered and holds its key is open until it is written for that, too.
+        # What is dead-lettered and holds its key is open until it is written for that, too; in a
+        # transaction both are written at once.
         holds = any(h.after_dead_letter != "continue" for h in self._plan.handlers)
+        holds = holds and not self._plan.transactional
         twice = counts.get("dead", 0) if holds else 0
         self.check(
             "accounts",

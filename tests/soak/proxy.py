@@ -1,11 +1,15 @@
 """A loopback proxy in front of each broker: delays, cuts, half-closes and holds connections.
 
+It can also hold only the connections through which members talk to their group's coordinator: those
+that have carried a heartbeat.
+
 All of it runs on one event loop on a thread of its own; the methods may be called from any other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +18,8 @@ from dataclasses import dataclass, field
 from ackfloor.testing.local_kafka.node import HOST, free_ports
 
 _CHUNK = 1 << 16
+#: The numbers of the two requests Heartbeat and ConsumerGroupHeartbeat.
+_HEARTBEATS = (12, 68)
 
 
 @dataclass(eq=False, slots=True)
@@ -24,6 +30,8 @@ class _Link:
     broker: asyncio.StreamWriter
     #: Says nothing any more towards the broker, or towards the client.
     mute: set[str] = field(default_factory=set)
+    #: Has carried a heartbeat.
+    to_coordinator: bool = False
 
     def abort(self) -> None:
         """Both ends are reset."""
@@ -41,6 +49,7 @@ class _Door:
     #: What the broker says goes nowhere.
     silent: bool = False
     flowing: asyncio.Event = field(default_factory=asyncio.Event)
+    heartbeats_flowing: asyncio.Event = field(default_factory=asyncio.Event)
     links: set[_Link] = field(default_factory=set)
 
 
@@ -68,6 +77,7 @@ class Proxy:
         self._thread.start()
         for door in self._doors.values():
             door.flowing.set()
+            door.heartbeats_flowing.set()
             serve = asyncio.start_server(lambda r, w, d=door: self._serve(d, r, w), HOST, door.port)
             self._servers.append(asyncio.run_coroutine_threadsafe(serve, self._loop).result(10))
 
@@ -87,6 +97,14 @@ class Proxy:
     def release(self, node: int) -> None:
         """What was held goes on."""
         self._do(self._doors[node].flowing.set)
+
+    def hold_heartbeats(self, node: int) -> None:
+        """Nothing goes through the connections to the coordinator any more; the others work."""
+        self._do(self._doors[node].heartbeats_flowing.clear)
+
+    def release_heartbeats(self, node: int) -> None:
+        """What was held there goes on."""
+        self._do(self._doors[node].heartbeats_flowing.set)
 
     def silence(self, node: int) -> None:
         """Requests arrive and are carried out, and no answer comes back, until `clear`."""
@@ -117,6 +135,7 @@ class Proxy:
         for node, door in self._doors.items():
             door.delay_s = 0
             self.release(node)
+            self.release_heartbeats(node)
             cut, door.silent = door.silent, False
             self._each(node, lambda link, cut=cut: link.abort() if cut or link.mute else None)
 
@@ -126,6 +145,7 @@ class Proxy:
         for node in self._doors:
             self.cut(node)
             self.release(node)
+            self.release_heartbeats(node)
         asyncio.run_coroutine_threadsafe(self._all_ended(), self._loop).result(10)
         self._do(self._loop.stop)
         self._thread.join(5)
@@ -181,7 +201,12 @@ async def _carry(
     towards: str,
 ) -> None:
     """One direction, until its source ends."""
+    requests = _Requests() if towards == "broker" else None
     while data := await reader.read(_CHUNK):
+        if requests is not None and requests.have_heartbeat(data):
+            link.to_coordinator = True
+        if link.to_coordinator:
+            await door.heartbeats_flowing.wait()
         if door.delay_s:
             await asyncio.sleep(door.delay_s)
         await door.flowing.wait()
@@ -192,3 +217,29 @@ async def _carry(
     if not link.mute:
         # The other end is told at once: Kafka's peers never half-close on their own.
         link.abort()
+
+
+class _Requests:
+    """Where each request begins in a client's bytes, however they are cut."""
+
+    def __init__(self) -> None:
+        #: What has come of the next request's first six bytes: its size, and its number.
+        self._head = b""
+        #: How many bytes of the present request are still to come.
+        self._left = 0
+
+    def have_heartbeat(self, data: bytes) -> bool:
+        """Whether a heartbeat begins in the next bytes."""
+        found = False
+        while data:
+            skipped = min(self._left, len(data))
+            self._left, data = self._left - skipped, data[skipped:]
+            if not data:
+                break
+            wanted = 6 - len(self._head)
+            self._head, data = self._head + data[:wanted], data[wanted:]
+            if len(self._head) == 6:
+                size, number = struct.unpack(">ih", self._head)
+                self._head, self._left = b"", size - 2
+                found = found or number in _HEARTBEATS
+        return found

@@ -21,6 +21,7 @@ import yaml
 
 from ackfloor.cli.main import cli
 from ackfloor.core.values.durations import parse_duration
+from ackfloor.errors import NotReady, TopicsMissing
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings, names
 from ackfloor_monitoring.metrics.metric_definitions import METRICS
@@ -257,6 +258,8 @@ def test_the_unit_restarts_what_may_get_well() -> None:
     assert told["Restart"] == ["on-failure"]
     never = set(map(int, told["RestartPreventExitStatus"][0].split()))
     assert never == {Exit.USAGE, Exit.START}
+    assert not never & {Exit.KAFKA_UNREACHABLE, Exit.NOT_READY, TopicsMissing.exit_code}
+    assert NotReady.exit_code == TopicsMissing.exit_code == Exit.NOT_READY
     assert told["KillMode"] == ["mixed"]
     assert "-HUP" in told["ExecReload"][0]
 

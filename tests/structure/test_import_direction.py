@@ -61,6 +61,8 @@ LAYERS: Final = {
         ),
         ("core", "errors", "ports", "observe"),
         PYDANTIC,
+        # What a declaration opens outside a worker, it knows by name only.
+        dynamic=("ackfloor.app",),
     ),
     "kafka": Layer(
         ("ackfloor.dead_letters.kafka", "ackfloor.kafka"),
@@ -90,6 +92,7 @@ LAYERS: Final = {
             "ackfloor.commits",
             "ackfloor.launch",
             "ackfloor.live",
+            "ackfloor.publishing",
             "ackfloor.redrive",
             "ackfloor.worker",
         ),
@@ -97,10 +100,12 @@ LAYERS: Final = {
         dynamic=("ackfloor.loading", "ackfloor.redrive"),
     ),
     "cli": Layer(
-        ("ackfloor.cli", "ackfloor.dead_letters.commands"),
+        ("ackfloor.__main__", "ackfloor.cli", "ackfloor.dead_letters.commands"),
         (*BELOW_SHELL, "kafka", "runtime", "testing", "facade", "process"),
         # Of Spark's extra, for one form of an export, where it is installed.
         frozenset({"click", "pyarrow", "rich", "typer"}) | PYDANTIC,
+        # Its table of commands names where each is, as the facade's does.
+        dynamic=("ackfloor.cli.shared.late_commands",),
     ),
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
     # It plays the part of the outside world: produces, reads back, and watches over HTTP.

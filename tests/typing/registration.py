@@ -6,11 +6,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, assert_type
 
+from ackfloor.app import App
 from ackfloor.core.records.record import Record
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.handler import Registry, Router
 from ackfloor.delivery import Delivery
+
+# An app's settings are typed one by one, with their choices.
+App("shop", workers=2, start="latest", max_open_bytes="1GiB", drain_timeout=timedelta(seconds=5))
+App("shop", kafka={"bootstrap_servers": "kafka:9092", "consumer": {"client.rack": "a"}})
+App("shop", worker=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+App("shop", start="late")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+App("shop", commit_interval=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 registry = Registry()
 router = Router()

@@ -1,4 +1,4 @@
-"""The command `ackfloor`: registers the sub-commands, each in a file of its own.
+"""The command `ackfloor`: names the sub-commands, each in a file of its own.
 
 Data goes to standard output, everything else to standard error. An ackfloor error is one line and
 an exit code; any other exception is a bug and keeps its traceback. Packages add command groups
@@ -10,39 +10,94 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from importlib.metadata import entry_points
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 import ackfloor
-from ackfloor.cli.breaker.breaker_commands import breaker_app
-from ackfloor.cli.config.config_show import config_app
-from ackfloor.cli.config.policy import policy_app
-from ackfloor.cli.handlers.handler_commands import handlers_app
-from ackfloor.cli.lanes.lane_commands import lanes_app
-from ackfloor.cli.progress.acks import acks
-from ackfloor.cli.progress.lag import lag
-from ackfloor.cli.retry.retry_commands import retry_app
-from ackfloor.cli.run.inflight import inflight
-from ackfloor.cli.run.run import run
-from ackfloor.cli.setup.broker import broker_app
-from ackfloor.cli.setup.demo import demo
-from ackfloor.cli.setup.doctor import doctor
-from ackfloor.cli.setup.topics import topics_app
-from ackfloor.cli.shared.command_options import Commands
-from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.cli.shared.late_commands import Late, late_group
 from ackfloor.errors import AckfloorError, SettingError
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.standard_streams import lead_closed_streams_nowhere
 
-cli = Commands(
+#: Where each command is, and its help in one line; a test compares that with its own help.
+COMMANDS: Final = (
+    ("run", "ackfloor.cli.run.run:run", "Run an app's handlers until asked to stop."),
+    (
+        "demo",
+        "ackfloor.cli.setup.demo:demo",
+        "Run 20,000 orders through a real Kafka, kill a worker, and reconcile every one of them.",
+    ),
+    (
+        "lag",
+        "ackfloor.cli.progress.lag:lag",
+        "Show how far groups are behind: source topics, retry topics and dead letters.",
+    ),
+    (
+        "acks",
+        "ackfloor.cli.progress.acks:acks",
+        "Show the floor of each partition, what is settled above it, and what it waits for.",
+    ),
+    (
+        "inflight",
+        "ackfloor.cli.run.inflight:inflight",
+        "Show the records in flight in a run: how long they have run, and how much time is left.",
+    ),
+    (
+        "doctor",
+        "ackfloor.cli.setup.doctor:doctor",
+        "Check whether a worker can run here: brokers, login, permissions, topics, settings.",
+    ),
+    ("broker", "ackfloor.cli.setup.broker:broker_app", "A local Kafka in the background."),
+    ("policy", "ackfloor.cli.config.policy:policy_app", "Retry policies."),
+    ("topics", "ackfloor.cli.setup.topics:topics_app", "Retry and dead-letter topics."),
+    ("config", "ackfloor.cli.config.config_show:config_app", "Settings: their values and sources."),
+    (
+        "breaker",
+        "ackfloor.cli.breaker.breaker_commands:breaker_app",
+        "The circuit breakers of a run's handlers.",
+    ),
+    (
+        "lanes",
+        "ackfloor.cli.lanes.lane_commands:lanes_app",
+        "Keys and partitions that wait for a record that failed.",
+    ),
+    (
+        "handlers",
+        "ackfloor.cli.handlers.handler_commands:handlers_app",
+        "The handlers of runs: list, pause and resume them.",
+    ),
+    ("retry", "ackfloor.cli.retry.retry_commands:retry_app", "Records in retry topics."),
+    (
+        "dlq",
+        "ackfloor.dead_letters.commands.dlq:dlq_app",
+        "List, show, redrive and dispose of dead letters.",
+    ),
+)
+#: Of the commands that packages bring, the helps of those that come with ackfloor.
+SHORT_HELPS: Final = {
+    "ackfloor_monitoring.spark.cli:spark_app": "The history of failures, and what it says.",
+}
+
+
+def _commands() -> Iterator[Late]:
+    """Our commands, and those that packages bring."""
+    from importlib.metadata import entry_points
+
+    yield from (Late.at(*each) for each in COMMANDS)
+    for entry in entry_points(group="ackfloor.commands"):
+        yield Late(entry.name, entry.load, SHORT_HELPS.get(entry.value))
+
+
+cli = typer.Typer(
     name="ackfloor",
-    variables="{command}",
+    cls=late_group(_commands),
     help="A Kafka consumer framework in which one stuck message holds back nothing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
 )
 
 #: Errors of a full disk or an exhausted quota.
@@ -65,40 +120,15 @@ def root(
     """A Kafka consumer framework in which one stuck message holds back nothing."""
 
 
-cli.command()(run)
-cli.command()(demo)
-cli.add_typer(broker_app, name="broker")
-cli.add_typer(policy_app, name="policy")
-cli.add_typer(topics_app, name="topics")
-cli.add_typer(config_app, name="config")
-cli.add_typer(breaker_app, name="breaker")
-cli.add_typer(lanes_app, name="lanes")
-cli.add_typer(handlers_app, name="handlers")
-cli.add_typer(retry_app, name="retry")
-cli.add_typer(dlq_app, name="dlq")
-cli.command()(lag)
-cli.command()(acks)
-cli.command()(inflight)
-cli.command()(doctor)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; the console script.
 
-
-def _add_commands_of_packages() -> None:
-    for entry in entry_points(group="ackfloor.commands"):
-        try:
-            cli.add_typer(entry.load(), name=entry.name)
-        except Exception as exc:  # noqa: BLE001 -- another package's code may raise anything
-            text = f"warning: the commands {entry.name!r} can't be loaded: {exc!r}"
-            typer.secho(text, fg="yellow", err=True)
-
-
-_add_commands_of_packages()
-
-
-def main() -> None:
-    """Run the command line; the console script."""
+    Args:
+        arguments: those of the command; None for the process's own.
+    """
     lead_closed_streams_nowhere()
     try:
-        cli(color=_color())
+        cli(args=arguments, color=_color())
     except (AckfloorError, SettingError) as exc:
         fail(exc, _code(exc))
     except OSError as exc:
@@ -130,7 +160,7 @@ def _color() -> bool | None:
     return False if os.environ.get("NO_COLOR") else None
 
 
-def fail(error: Exception, code: int) -> None:
+def fail(error: Exception, code: int) -> NoReturn:
     """Print an error as one line and exit."""
     typer.secho(f"error: {error}", fg="red", err=True, color=_color())
     sys.exit(int(code))

@@ -7,10 +7,12 @@ record waits in place, in the worker where it failed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ackfloor.declare.registration import HandlerSpec
+from ackfloor.core.values.rates import format_rate
+from ackfloor.declare.registration import HandlerSpec, settings_key
 from ackfloor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
     """A handler as it is in broadcast mode: it retries in place.
 
     Raises:
-        ConfigError: it asks for retry topics.
+        ConfigError: it asks for retry topics, or for a rate.
     """
     if spec.on_failure != "block" and "on_failure" in spec.given:
         raise ConfigError(
@@ -30,15 +32,37 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
             "there are no retry topics in broadcast mode: they could not tell whose retry it is",
             'leave it out: the policy is followed in place, as with on_failure="block"',
         )
+    if spec.rate_per_s is not None:
+        raise rate_refused(spec)
     return replace(spec, on_failure="block")
 
 
-def check_settings(settings: Settings) -> None:
+def rate_refused(spec: HandlerSpec, source: str = "") -> ConfigError:
+    """Why a handler has no rate in broadcast mode."""
+    return ConfigError(
+        f"handlers.{spec.name}.rate",
+        format_rate(spec.rate_per_s or 0.0),
+        "in broadcast mode each worker handles every record, and none knows how many workers there "
+        "are: no part of a rate for all of them is its own",
+        "leave it out, and limit what the function does itself",
+        source=source,
+    )
+
+
+def check_settings(settings: Settings, handlers: Iterable[HandlerSpec] = ()) -> None:
     """Refuse settings that mean nothing in broadcast mode.
+
+    Args:
+        settings: what was loaded.
+        handlers: the handlers with what it says of them.
 
     Raises:
         ConfigError: names the setting and where it came from.
     """
+    for spec in handlers:
+        if spec.rate_per_s is not None:
+            rate = settings.assigned_to(f"handlers.{settings_key(spec.name)}.rate")
+            raise rate_refused(spec, "" if rate is None else rate.source)
     if settings.app.start != "latest":
         given = settings.assigned_to("app.start")
         if given is not None:

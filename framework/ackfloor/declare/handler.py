@@ -80,6 +80,13 @@ class Router:
                 go to the DLQ with it; "hold": they wait until an operator frees the key.
             concurrency: deliveries that run at once; default 64, with executor="process" as many
                 as there are cores.
+            fairness: "key" (default): while all slots are taken, records of keys that use more than
+                a tenth of them wait for others, and keys that hang get at most a quarter; a
+                function of the delivery that returns what to go by instead (text, bytes, or None);
+                "off". Not for batches, nor with ordering="partition".
+            rate: how many records all workers of the group together may start, such as "100/s",
+                "6000/min" or "10/h"; redeliveries count, and each record of a batch; default None
+                for no limit.
             consume_timeout: from the handler's start to its answer; default "60s", None for no
                 limit.
             retry: the RetryPolicy; default 1s, 5s, 25s, 2m5s, 10m, 10m, then the DLQ.

@@ -19,12 +19,16 @@ from typing import Any, Literal, TypedDict, cast, get_args
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.parking.topic_names import check_source_topic
+from ackfloor.core.queues.fair_order import Key
 from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AfterDeadLetter, HandlerRules
 from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.rates import parse_rate
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.core.values.sizes import parse_size
 from ackfloor.declare.codec import Decoder, SchemaDecoder
+from ackfloor.declare.fair_key import FairKey, kafka_key, why_unfit
 from ackfloor.declare.flood_guard import FIX, WHY, FloodGuard
 from ackfloor.declare.signature import check_function
 from ackfloor.delivery import Delivery
@@ -33,6 +37,8 @@ from ackfloor.errors import ConfigError, Outcome
 Ordering = Literal["unordered", "key", "partition"]
 OnFailure = Literal["park", "block", "quarantine"]
 Ack = Literal["auto", "manual"]
+#: What records are grouped by where slots are scarce; see `FairKey`.
+Fairness = Literal["key", "off"] | Callable[[Delivery], str | bytes | None]
 ExecutorKind = Literal["async", "thread", "process"]
 Middleware = Callable[[Delivery, Callable[[], Any]], Any]
 
@@ -51,6 +57,8 @@ class HandlerOptions(TypedDict, total=False):
     on_failure: OnFailure
     after_dead_letter: AfterDeadLetter
     concurrency: int
+    fairness: Fairness
+    rate: str | None
     consume_timeout: timedelta | str | None
     retry: RetryPolicy
     breaker: CircuitBreaker | None
@@ -83,6 +91,9 @@ class HandlerSpec:
         process_max_records: records after which one of its processes is replaced.
         batch: how many records one call takes at most; None where it takes a single one.
         batch_wait_s: how long an incomplete batch waits since its first record was read.
+        fairness: what its records are grouped by, so that noisy and hanging keys wait for others.
+        rate_per_s: how many records the whole group may start, in records a second; None for no
+            limit.
         given: the options that were given in code, for telling them from built-in defaults.
     """
 
@@ -106,6 +117,8 @@ class HandlerSpec:
     process_max_records: int | None = None
     batch: int | None = None
     batch_wait_s: float = DEFAULT_BATCH_WAIT_S
+    fairness: Fairness = "key"
+    rate_per_s: float | None = None
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -116,6 +129,7 @@ class HandlerSpec:
         check_isolation(self)
         check_batches(self)
         _check_quarantine(self)
+        _check_fairness(self)
 
     @property
     def is_async(self) -> bool:
@@ -141,6 +155,17 @@ class HandlerSpec:
         """The delays of its retry topics in seconds; none where it retries in place."""
         return () if self.in_place else self.retry.tiers()
 
+    @property
+    def may_be_fair(self) -> bool:
+        """Whether one record may start before another of another key, each by itself."""
+        return self.batch is None and self.ordering != "partition"
+
+    def fair_key(self) -> Callable[[TrackedDelivery], Key | None] | None:
+        """What its records are grouped by; None where all wait alike."""
+        if self.fairness == "off" or not self.may_be_fair:
+            return None
+        return kafka_key if self.fairness == "key" else FairKey(self.name, self.fairness)
+
     def rules(self) -> HandlerRules:
         """What the engine must know of it."""
         return HandlerRules(
@@ -158,6 +183,8 @@ class HandlerSpec:
             killable=self.executor == "process",
             batch=self.batch,
             batch_wait_s=self.batch_wait_s,
+            fair_key=self.fair_key(),
+            rate_per_s=self.rate_per_s,
         )
 
 
@@ -179,7 +206,7 @@ def make_spec(
         key: given[key]
         for key in (
             "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
-            "batch", "after_dead_letter",
+            "batch", "after_dead_letter", "fairness",
         )
         if key in given
     }  # fmt: skip
@@ -192,6 +219,8 @@ def make_spec(
     for key in ("consume_timeout", "max_extend", "batch_wait"):
         if key in given:
             values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    if given.get("rate") is not None:
+        values["rate_per_s"] = _per_s(f"handlers.{name}.rate", given["rate"])
     if (breaker := _breaker(name, given)) is not None:
         values["breaker"] = breaker
     return HandlerSpec(
@@ -242,6 +271,13 @@ def _seconds(field: str, value: object) -> float | None:
         return None
     try:
         return parse_duration(cast("timedelta | str", value), field=field)
+    except SettingError as exc:
+        raise ConfigError.of(exc) from None
+
+
+def _per_s(field: str, value: object) -> float:
+    try:
+        return parse_rate(cast("str", value), field=field)
     except SettingError as exc:
         raise ConfigError.of(exc) from None
 
@@ -324,6 +360,23 @@ def _check_quarantine(spec: HandlerSpec) -> None:
         why = "without redeliveries there is no retry topic in which a key could wait"
         fix = 'allow max_redeliveries from 1, or use on_failure="block"'
         raise _refuse(spec.name, "on_failure", spec.on_failure, why, fix)
+
+
+def _check_fairness(spec: HandlerSpec) -> None:
+    asked: object = spec.fairness
+    if asked not in ("key", "off") and not callable(asked):
+        fix = 'choose "key" or "off", or pass a function of the delivery'
+        raise _refuse(spec.name, "fairness", asked, "no such choice", fix)
+    if callable(asked) and (why := why_unfit(asked)):
+        raise _refuse(spec.name, "fairness", asked, why, "pass a plain function of the delivery")
+    if "fairness" not in spec.given or asked == "off":
+        return
+    if spec.batch is not None:
+        why, fix = "a batch takes records of many keys at once", "leave it out, or drop batch="
+        raise _refuse(spec.name, "fairness", asked, why, fix)
+    if spec.ordering == "partition":
+        why = "the records of a partition are handled in their order, whatever their keys"
+        raise _refuse(spec.name, "fairness", asked, why, 'leave it out, or write ordering="key"')
 
 
 def _check_numbers(spec: HandlerSpec) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,11 +17,13 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.declare.flood_guard import WHY
-from ackfloor.declare.registration import HandlerSpec
+from ackfloor.declare.registration import Fairness, HandlerSpec
 from ackfloor.settings.value_types import (
     Duration,
+    Durations,
     OptionalCount,
     OptionalDuration,
+    OptionalRate,
     OptionalSize,
     spelled,
 )
@@ -37,7 +39,11 @@ _OF_THE_SPEC = (
     "process_max_records",
     "batch",
     "batch_wait_s",
+    "fairness",
+    "rate_per_s",
 )
+#: Of a retry policy: what says how its delays are computed.
+COMPUTED_DELAYS = ("initial_delay_s", "multiplier", "max_delay_s")
 
 
 class RetryOverrides(BaseModel):
@@ -50,6 +56,11 @@ class RetryOverrides(BaseModel):
     )
     multiplier: float = Field(default=5.0, description="What each further wait is multiplied by.")
     max_delay_s: Duration = Field(default=600.0, alias="max_delay", description="The longest wait.")
+    delays_s: Durations = Field(
+        default=(),
+        alias="delays",
+        description="The waits one by one, in place of the three above; the last one repeats.",
+    )
     max_redeliveries: OptionalCount = Field(
         default=6,
         description='Redeliveries before the dead-letter queue; 0 for none, or "unlimited".',
@@ -161,6 +172,17 @@ class HandlerOverrides(BaseModel):
         alias="batch_wait",
         description="How long an incomplete batch waits since its first record was read.",
     )
+    fairness: Literal["key", "off"] = Field(
+        default="key",
+        description="Whether records of keys that are noisy or hang wait for others: with `key` "
+        "they do, grouped by the function that code gives, or by their Kafka key.",
+    )
+    rate_per_s: OptionalRate = Field(
+        default=None,
+        alias="rate",
+        description="How many records all workers of the group together may start a second, minute "
+        'or hour, redeliveries included; "none" for no limit.',
+    )
     retry: RetryOverrides = Field(default_factory=RetryOverrides, description="The retry policy.")
     breaker: BreakerOverrides = Field(
         default_factory=BreakerOverrides, description="The circuit breaker."
@@ -182,8 +204,10 @@ class HandlerOverrides(BaseModel):
                     "whether a function takes one record or lists is said in code",
                     "set it for handlers with batch= only, or take it out",
                 )
+        if changes.get("fairness") == "key":
+            changes["fairness"] = self._fairness(spec)
         if "retry" in self.model_fields_set and self.retry.model_fields_set:
-            changes["retry"] = self._policy(spec.retry)
+            changes["retry"] = self._policy(spec)
         if "breaker" in self.model_fields_set and self.breaker.model_fields_set:
             changes["breaker"] = self._breaker(spec.breaker)
         elif "guard" in self.model_fields_set and not self.guard.enabled:
@@ -191,6 +215,17 @@ class HandlerOverrides(BaseModel):
         if "guard" in self.model_fields_set:
             log.warning("handlers.%s.guard: %s: set handlers.%s.breaker", spec.name, WHY, spec.name)
         return replace(spec, **changes) if changes else spec
+
+    def _fairness(self, spec: HandlerSpec) -> Fairness:
+        """Fairness is on: by the code's function, so that who switched it off can undo that."""
+        if not spec.may_be_fair:
+            raise SettingError(
+                f"handlers.{spec.name}.fairness",
+                "key",
+                "batches, and what keeps the order of a partition, have no fairness between keys",
+                "take it out",
+            )
+        return spec.fairness if callable(spec.fairness) else "key"
 
     def _breaker(self, breaker: CircuitBreaker) -> CircuitBreaker:
         """The code's circuit breaker with what is set here in place of its parts."""
@@ -206,16 +241,26 @@ class HandlerOverrides(BaseModel):
             enabled=given.get("enabled", True),
         )
 
-    def _policy(self, policy: RetryPolicy) -> RetryPolicy:
+    def _policy(self, spec: HandlerSpec) -> RetryPolicy:
         """The code's policy with what is set here in place of its parts."""
+        policy = spec.retry
         given = {name: getattr(self.retry, name) for name in self.retry.model_fields_set}
-        stepped = {"initial_delay_s", "multiplier", "max_delay_s"} & given.keys()
+        delays_s = given.get("delays_s", policy.delays_s)
+        for name in COMPUTED_DELAYS:
+            if delays_s and name in given:
+                raise SettingError(
+                    f"handlers.{spec.name}.retry.{name.removesuffix('_s')}",
+                    spelled(name, given[name]),
+                    f"the delays are given one by one: {spelled('delays_s', delays_s)}",
+                    f'set handlers.{spec.name}.retry.delays to other ones, or to "none"',
+                )
+        # What is computed instead of the code's delays is the default.
+        computed = policy if delays_s or not policy.delays_s else RetryPolicy()
         return RetryPolicy(
-            timedelta(seconds=given.get("initial_delay_s", policy.initial_delay_s)),
-            given.get("multiplier", policy.multiplier),
-            timedelta(seconds=given.get("max_delay_s", policy.max_delay_s)),
+            timedelta(seconds=given.get("initial_delay_s", computed.initial_delay_s)),
+            given.get("multiplier", computed.multiplier),
+            timedelta(seconds=given.get("max_delay_s", computed.max_delay_s)),
             given.get("max_redeliveries", policy.max_redeliveries),
             given.get("jitter", policy.jitter),
-            # An explicit schedule stays, unless a part of the computed one is set.
-            delays=() if stepped else [timedelta(seconds=delay_s) for delay_s in policy.delays_s],
+            delays=[timedelta(seconds=delay_s) for delay_s in delays_s],
         )

@@ -121,12 +121,14 @@ _SPELLED = {int: "a whole number", float: "a number", bool: "true or false", str
 
 
 def _accepts(attribute: str, field: FieldInfo) -> str:
+    if attribute.endswith(("_rate", "_per_s")):
+        return 'a rate ("100/m", "5/s")'
+    if attribute.endswith("_s") and get_origin(field.annotation) is tuple:
+        return 'durations (["1s", "1m"]), or "none"'
     if attribute.endswith("_s"):
         return 'a duration ("30s", "1h30m")'
     if attribute.endswith("_bytes"):
         return 'a size ("256MiB")'
-    if attribute.endswith("_rate"):
-        return 'a rate ("100/m", "5/s")'
     if attribute in PROPERTY_TABLES:
         return "a table of librdkafka properties"
     accepted: list[str] = []

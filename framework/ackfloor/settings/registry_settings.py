@@ -13,7 +13,7 @@ from ackfloor.settings.value_types import PositiveDuration
 
 
 class RegistrySettings(BaseModel):
-    """How to reach the schema registry that the decoders of `ackfloor.schemas` ask."""
+    """How to reach the schema registry that `ackfloor.schemas` asks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -65,7 +65,7 @@ class RegistrySettings(BaseModel):
         Called only before its use: `config show` runs where there are no secrets.
         """
         if self.url is None:
-            why = f"{needed_by} is decoded with a schema registry, and none is named"
+            why = f"{needed_by} with a schema registry, and none is named"
             fix = "set registry.url, or ACKFLOOR_REGISTRY__URL"
             raise ConfigError("registry.url", "", why, fix)
         if self.username is not None and self.password is None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ackfloor.declare.registration import HandlerSpec, settings_key
 from ackfloor.settings import names
+from ackfloor.settings.handler_overrides import COMPUTED_DELAYS
 from ackfloor.settings.kafka_settings import PROPERTY_TABLES
 from ackfloor.settings.model import BUILT_IN, Settings
 from ackfloor.settings.names import Setting
@@ -56,10 +57,13 @@ def _handler(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
     key = settings_key(spec.name)
     for setting in names.CURRENT_HANDLER:
         keys = setting.path[2:]
+        if spec.retry.delays_s and keys[0] == "retry" and setting.attribute in COMPUTED_DELAYS:
+            # Its delays are given one by one.
+            continue
         holder: object = getattr(spec, keys[0]) if len(keys) > 1 else spec
         value = getattr(holder, setting.attribute)
         text = spelled(setting.attribute, value)
-        if value is None:
+        if value in (None, ()):
             text = "unlimited" if setting.attribute == "max_redeliveries" else "none"
         built_in = CODE if keys[0] in spec.given else BUILT_IN
         assigned = settings.assigned_to(".".join(("handlers", key, *keys)))

@@ -14,6 +14,7 @@ from typing import Annotated, cast
 from pydantic import BeforeValidator, SecretStr
 
 from ackfloor.core.values.durations import format_duration, parse_duration
+from ackfloor.core.values.rates import format_rate, parse_rate
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.core.values.sizes import parse_size
 
@@ -53,6 +54,21 @@ def _size_or_none(value: object) -> object:
     return _size(_optional(value))
 
 
+def _rate_or_none(value: object) -> float | None:
+    value = _optional(value)
+    return None if value is None else parse_rate(cast("str", value), field="value")
+
+
+def _durations(value: object) -> object:
+    value = listed(_optional(value))
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence):
+        why, fix = "not a list of durations", 'write ["1s", "1m"], or "none"'
+        raise SettingError("value", value, why, fix)
+    return tuple(_duration(part) for part in value)
+
+
 def listed(value: object) -> object:
     """A list, or text with commas."""
     if isinstance(value, str):
@@ -71,10 +87,14 @@ Duration = Annotated[float, BeforeValidator(_duration)]
 PositiveDuration = Annotated[float, BeforeValidator(_positive)]
 #: A duration, or "none" for no limit.
 OptionalDuration = Annotated[float | None, BeforeValidator(_positive_or_none)]
+#: Seconds, from a list of durations or text with commas; empty from "none".
+Durations = Annotated[tuple[float, ...], BeforeValidator(_durations)]
 #: Bytes, from a whole number or "256MiB".
 Size = Annotated[int, BeforeValidator(_size)]
 #: Bytes, or "none" for no limit.
 OptionalSize = Annotated[int | None, BeforeValidator(_size_or_none)]
+#: Records a second, from "100/s", or "none" for no limit.
+OptionalRate = Annotated[float | None, BeforeValidator(_rate_or_none)]
 #: A whole number, or "unlimited".
 OptionalCount = Annotated[int | None, BeforeValidator(_optional)]
 #: Text, from itself or from a list that is joined by commas.
@@ -92,13 +112,15 @@ def spelled(attribute: str, value: object) -> str:
     if isinstance(value, int | float):
         return _spelled_number(attribute, value)
     if isinstance(value, tuple | list):
-        return ",".join(str(part) for part in value)
+        return ",".join(spelled(attribute, part) for part in value)
     if callable(value):
         return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
     return str(value)
 
 
 def _spelled_number(attribute: str, value: float) -> str:
+    if attribute.endswith("_per_s"):
+        return format_rate(value)
     if attribute.endswith("_s"):
         return format_duration(value)
     if attribute.endswith("_bytes"):

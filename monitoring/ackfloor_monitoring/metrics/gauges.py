@@ -167,6 +167,13 @@ QUARANTINED_SINCE = _handler(
     lambda h: _seconds(h.quarantined.since_ms),
 )
 
+RATE_LIMIT = _handler(
+    "handler_rate_limit",
+    "The worker's part of the handler's rate in records a second: of all workers together the "
+    "rate, less the part of partitions that nobody has; absent where the handler has no rate.",
+    lambda h: h.rate.worker_per_s,
+)
+
 HANDLER_GAUGES = (
     _handler(
         "inflight_messages", "Deliveries whose handler runs; their age counts.", lambda h: h.running
@@ -207,6 +214,35 @@ HANDLER_GAUGES = (
         lambda h: h.quarantined.behind,
     ),
     QUARANTINED_SINCE,
+    _handler(
+        "noisy_keys",
+        "Keys that use more than a tenth of the handler's slots or time while all slots are taken: "
+        "their records wait for those of others.",
+        lambda h: h.noisy_keys.noisy,
+    ),
+    _handler(
+        "hanging_keys",
+        "Keys of which a delivery runs far longer than usual, or whose last one timed out: they "
+        "get a quarter of the slots at most.",
+        lambda h: h.noisy_keys.hanging,
+    ),
+    _handler(
+        "noisy_keys_messages",
+        "Records of noisy and hanging keys that wait for a slot or in their key's order.",
+        lambda h: h.noisy_keys.behind,
+    ),
+    _handler(
+        "inflight_long_slots",
+        "Slots whose delivery runs far longer than usual: ten times as long, and for a second at "
+        "least. Where these are all, nothing else starts.",
+        lambda h: h.long_slots.count,
+    ),
+    RATE_LIMIT,
+    _handler(
+        "handler_rate_waiting_messages",
+        "Records that wait for the handler's rate; under an order, keys or partitions that do.",
+        lambda h: h.rate.waiting,
+    ),
     _handler(
         "abandoned_handlers",
         "Handlers still running although their delivery was ended by its timeout.",
@@ -327,6 +363,13 @@ TURN_AGE = _saturation(
     ("group",),
     "How long ago the worker's loop has made its last turn that the run knows of, whatever the "
     "machine's clock says. A quiet worker tells every 3 s.",
+)
+RATE_WAITED_SECONDS = counter(
+    SATURATION,
+    "handler_rate_waited_seconds",
+    ("group", "handler"),
+    "Seconds in which records of the handler waited for its rate. Where this grows by nearly a "
+    "second each second, more is written than the rate lets start.",
 )
 LOOP_SECONDS = counter(
     SATURATION,

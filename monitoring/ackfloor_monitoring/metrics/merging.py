@@ -180,6 +180,7 @@ class _Scrape:
         for handler in snapshot.handlers:
             for of_handler in g.HANDLER_GAUGES:
                 self.add(of_handler.spec, (worker, handler.name), of_handler.read(handler))
+            self.add(g.RATE_WAITED_SECONDS, (worker, handler.name), handler.rate.waited_s)
             self.add(g.POLICY_INFO, (worker, *g.policy_labels(handler)), 1)
         for of_worker in g.WORKER_GAUGES:
             self.add(of_worker.spec, (worker,), of_worker.read(snapshot))

@@ -222,6 +222,12 @@ NOT_QUARANTINED = _fault(
     "is `full` (the worker has 100,000 such keys) or `partitions` (a retry topic has fewer "
     "partitions than its source).",
 )
+QUARANTINES = _fault(
+    "key_quarantines",
+    (*HANDLER, "event"),
+    "Keys that were quarantined because a record of theirs failed (`event` is `begun`) or were "
+    "already when their partition came (`taken_over`), and keys that no longer are (`ended`).",
+)
 BREAKER_OPENED = _fault(
     "breaker_opened",
     ("group", "handler"),
@@ -302,7 +308,7 @@ COUNTERS = (
     *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, BATCH_FAILURES, WITHHELD, PUT_BACK),
     COPIES_SETTLED,
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
-    *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS, NOT_QUARANTINED),
+    *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS, NOT_QUARANTINED, QUARANTINES),
     *(BREAKER_OPENED, BREAKER_CLOSED, BREAKER_TRIALS),
     *(GUARD_TRIPS, GUARD_RESETS, GUARD_PROBES),
 )
@@ -323,6 +329,7 @@ METRICS: tuple[MetricSpec, ...] = (
     *(g.TOPIC_INFO, g.KAFKA_LAG, g.KAFKA_OPEN, g.KAFKA_OLDEST, g.KAFKA_LOOK),
     *HISTOGRAMS,
     *(entry.spec for entry in g.HANDLER_GAUGES),
+    g.RATE_WAITED_SECONDS,
     g.POLICY_INFO,
     *(entry.spec for entry in g.WORKER_GAUGES),
     *(g.FAULT_MESSAGES, g.FAULT_SINCE, g.PAUSED, g.TURN_AGE, g.LOOP_SECONDS),

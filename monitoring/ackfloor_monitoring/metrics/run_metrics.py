@@ -21,7 +21,7 @@ from ackfloor_monitoring.metrics.merging import Look, RunCollector
 from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.serving.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
-from ackfloor_monitoring.serving.notes import lane_notes, pause_notes, settings_notes
+from ackfloor_monitoring.serving.notes import lane_notes, pause_notes, settings_notes, slot_notes
 
 log = logging.getLogger("ackfloor.monitoring")
 
@@ -194,6 +194,7 @@ class RunMetrics:
             "notes": [
                 *settings_notes(self._settings),
                 *pause_notes(self._snapshots()),
+                *slot_notes(self._snapshots()),
                 *lane_notes(self._snapshots(), self._now_ms()),
             ],
         }

@@ -26,13 +26,16 @@ from ackfloor.observe import (
     DeliveryTimedOut,
     Event,
     HandlerHeld,
+    KeyFreed,
     KeyNotQuarantined,
+    KeyQuarantined,
     LateAnswers,
     MetadataIgnored,
     PartitionsAssigned,
     PartitionsRevoked,
     PositionsCommitted,
     PublishFailed,
+    QuarantinesTakenOver,
     Reason,
     RecordDeadLettered,
     RecordDiscarded,
@@ -120,6 +123,9 @@ class WorkerMetrics:
             SuspectCleared: self._suspect_cleared,
             StrayExit: self._stray_exit,
             KeyNotQuarantined: self._not_quarantined,
+            KeyQuarantined: self._quarantined,
+            KeyFreed: self._freed,
+            QuarantinesTakenOver: self._taken_over,
             CopySettled: self._copy_settled,
             BatchFailed: self._batch_failed,
             BreakerOpened: self._breaker_opened,
@@ -306,6 +312,15 @@ class WorkerMetrics:
 
     def _not_quarantined(self, event: KeyNotQuarantined) -> None:
         self._count(d.NOT_QUARANTINED, event.topic, event.handler, event.why)
+
+    def _quarantined(self, event: KeyQuarantined) -> None:
+        self._count(d.QUARANTINES, event.topic, event.handler, "begun")
+
+    def _freed(self, event: KeyFreed) -> None:
+        self._count(d.QUARANTINES, event.topic, event.handler, "ended")
+
+    def _taken_over(self, event: QuarantinesTakenOver) -> None:
+        self._count(d.QUARANTINES, event.topic, event.handler, "taken_over", by=event.count)
 
     def _copy_settled(self, event: CopySettled) -> None:
         self._count(d.COPIES_SETTLED, event.topic, event.handler)

@@ -18,7 +18,11 @@ from ackfloor.observe import (
     BreakerSnapshot,
     Fault,
     HandlerSnapshot,
+    LongSlots,
+    NoisyKey,
+    NoisyKeys,
     PartitionSnapshot,
+    RateSnapshot,
     RunningDelivery,
     Snapshot,
 )
@@ -32,6 +36,7 @@ def _names(kind: type[Any]) -> list[str]:
 _KINDS = (
     *(Snapshot, PartitionSnapshot, HandlerSnapshot),
     *(BreakerSnapshot, RunningDelivery, Fault, BlockedLanes, BlockedLane),
+    *(NoisyKeys, NoisyKey, LongSlots, RateSnapshot),
 )
 SHAPE = "|".join(",".join(_names(kind)) for kind in _KINDS)
 _ROW: dict[type[Any], attrgetter[tuple[Any, ...]]] = {
@@ -141,6 +146,15 @@ def _pack_handler(handler: HandlerSnapshot) -> list[Any]:
     row["breaker"] = _ROW[BreakerSnapshot](handler.breaker)
     row["blocked"] = _pack_lanes(handler.blocked)
     row["quarantined"] = _pack_lanes(handler.quarantined)
+    row["noisy_keys"] = _pack_keys(handler.noisy_keys)
+    row["long_slots"] = _ROW[LongSlots](handler.long_slots)
+    row["rate"] = _ROW[RateSnapshot](handler.rate)
+    return list(row.values())
+
+
+def _pack_keys(keys: NoisyKeys) -> list[Any]:
+    row = _tree(keys)
+    row["newest"] = [_ROW[NoisyKey](key) for key in keys.newest]
     return list(row.values())
 
 
@@ -165,7 +179,16 @@ def _unpack_handler(values: Sequence[Any]) -> HandlerSnapshot:
     row["breaker"] = BreakerSnapshot(*row["breaker"])
     row["blocked"] = _unpack_lanes(row["blocked"])
     row["quarantined"] = _unpack_lanes(row["quarantined"])
+    row["noisy_keys"] = _unpack_keys(row["noisy_keys"])
+    row["long_slots"] = LongSlots(*row["long_slots"])
+    row["rate"] = RateSnapshot(*row["rate"])
     return HandlerSnapshot(**row)
+
+
+def _unpack_keys(values: Sequence[Any]) -> NoisyKeys:
+    row = dict(zip(_names(NoisyKeys), values, strict=True))
+    row["newest"] = tuple(NoisyKey(*key) for key in row["newest"])
+    return NoisyKeys(**row)
 
 
 def _unpack_lanes(values: Sequence[Any]) -> BlockedLanes:
@@ -199,6 +222,12 @@ def _handler_tree(handler: HandlerSnapshot) -> dict[str, Any]:
         "breaker": _tree(handler.breaker),
         "blocked": _lanes_tree(handler.blocked),
         "quarantined": _lanes_tree(handler.quarantined),
+        "noisy_keys": {
+            **_tree(handler.noisy_keys),
+            "newest": [_tree(key) for key in handler.noisy_keys.newest],
+        },
+        "long_slots": _tree(handler.long_slots),
+        "rate": _tree(handler.rate),
     }
 
 

@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from ackfloor.core.values.durations import format_duration
-from ackfloor.observe import BlockedLane, BlockedLanes, HandlerSnapshot, SettingsState, Snapshot
+from ackfloor.observe import (
+    BlockedLane,
+    BlockedLanes,
+    HandlerSnapshot,
+    RunningDelivery,
+    SettingsState,
+    Snapshot,
+)
 
 Note = dict[str, str]
 #: What `BlockedLane.head` says of a dead-lettered record that keeps its key quarantined.
@@ -64,6 +71,42 @@ def pause_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
             f"`ackfloor handlers resume {name}` ends that"
         )
         yield {"check": "paused", "message": message}
+
+
+def slot_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
+    """Which handlers have nothing but deliveries that run far longer than usual, in a worker."""
+    full: dict[str, list[HandlerSnapshot]] = {}
+    for snapshot in snapshots:
+        for handler in snapshot.handlers:
+            if handler.long_slots.full and handler.oldest:
+                full.setdefault(handler.name, []).append(handler)
+    for name, each in sorted(full.items()):
+        count = sum(h.long_slots.count for h in each)
+        of = "a worker" if len(each) == 1 else f"{len(each)} workers"
+        longest = max((h.oldest[0] for h in each), key=lambda r: r.running_s)
+        timeout_s = each[0].consume_timeout_s
+        lever = "none" if timeout_s is None else format_duration(timeout_s)
+        message = (
+            f"handler {name}: all {count:,} slots of {of} are held by deliveries that run far "
+            f"longer than usual, the longest for {_rounded(longest.running_s)} "
+            f"({longest.topic}/{longest.partition}/{longest.offset}, {_end(longest)}); a shorter "
+            f"handlers.{name}.consume_timeout ({lever} now) frees them sooner; see `ackfloor "
+            "inflight`"
+        )
+        yield {"check": "slots", "message": message}
+
+
+def _rounded(seconds: float) -> str:
+    return format_duration(max(1, round(seconds)))
+
+
+def _end(running: RunningDelivery) -> str:
+    """When a delivery ends at the latest."""
+    if running.left_s is None:
+        return "without a deadline"
+    if running.left_s <= 0:
+        return "beyond its deadline"
+    return f"{_rounded(running.left_s)} before its deadline"
 
 
 def _counted(each: list[BlockedLanes], one: str, many: str, now_ms: int) -> str:

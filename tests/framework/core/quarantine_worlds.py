@@ -12,6 +12,7 @@ from typing import Any
 from ackfloor.core.acks.parked_records import with_parked
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.parking.transaction import Transaction
 from ackfloor.core.queues.lanes import Work
 from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Envelope, Reason, read_envelope
@@ -72,6 +73,8 @@ class QuarantineWorld(World):
             for topic, count in self.partitions.items()
             for partition in range(count)
         }
+        #: The first offset of logs of which retention has taken some.
+        self.firsts: dict[tuple[str, int], int] = {}
         #: What is committed: position and metadata.
         self.stored: dict[tuple[str, int], tuple[int, str]] = {}
         #: Source partition and origin offset of each start and its attempt, and of each record that
@@ -134,6 +137,20 @@ class QuarantineWorld(World):
         while self.writes:
             self.confirm()
 
+    def carry_out(self, *, tell: bool = True) -> Transaction:
+        """The broker commits the transaction under way, and the worker is told."""
+        transaction = self.transactions[0]
+        for write in transaction.writes:
+            self.store(write)
+        for each in transaction.positions:
+            self.stored[each.topic, each.partition] = each.position, each.metadata
+        return self.end_transaction() if tell else transaction
+
+    def commit_transactions(self) -> None:
+        """The same of each transaction, until none is under way."""
+        while self.transactions:
+            self.carry_out()
+
     def commit(self) -> None:
         """The worker commits, and the broker takes it."""
         self.tick(1.0)
@@ -152,10 +169,15 @@ class QuarantineWorld(World):
     def start_of(self, topic: str, partition: int = 0) -> StartPosition:
         """Where a partition is read from, with what is parked there."""
         position, metadata = self.stored.get((topic, partition), (0, ""))
-        start = StartPosition(topic, partition, position, metadata=metadata)
+        log = self.logs[topic, partition]
+        lost = max(0, self.firsts.get((topic, partition), 0) - position)
+        position += lost
+        start = StartPosition(
+            topic, partition, position, metadata=metadata, lost=lost, log_end=len(log)
+        )
         if topic == SOURCE:
             return start
-        return with_parked(start, SOURCE, self.logs[topic, partition][position:])
+        return with_parked(start, SOURCE, log[position:])
 
     def gain(self, *topics: str, partition: int = 0) -> None:
         """Partitions of that number come together, of all topics or of these."""
@@ -266,6 +288,13 @@ class QuarantineWorld(World):
             (w.topic, w.partition, w.delivery.origin.offset, w.envelope.reason) for w in self.writes
         ]
 
+    def remove(self, topic: str, below: int, partition: int = 0) -> None:
+        """Retention takes what is below an offset; the worker finds out when it reads on."""
+        end = len(self.logs[topic, partition])
+        self.firsts[topic, partition] = below
+        self.engine.gone(TopicPartition(topic, partition), below, end)
+        self.take()
+
     def drop_topic(self, topic: str, partition: int = 0) -> None:
         """A topic is deleted."""
         end = self.engine.assignments[topic, partition].tracker.position
@@ -287,6 +316,7 @@ def parked_headers(
     topic: str = SOURCE,
     due_ms: int = 0,
     replays: int = 0,
+    written_ms: int | None = None,
 ) -> Headers:
     """The headers of a record that waits in a retry topic, due for long."""
     values: list[tuple[str, object]] = [
@@ -298,6 +328,8 @@ def parked_headers(
         ("not_before", due_ms),
         ("replays", replays),
     ]
+    if written_ms is not None:
+        values.append(("origin.timestamp", written_ms))
     if reason in {Reason.BEHIND, Reason.HELD}:
         values.append(("retry_at", START_MS + TEN_YEARS_MS))
     return [(f"ackfloor.{name}", str(value).encode()) for name, value in values]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import pytest
 
@@ -80,7 +79,7 @@ def test_a_copy_of_ours_is_replaced_and_one_that_came_with_the_record_stays() ->
     first = write_headers(FAILED, own, spring=True, kafka=True)
     assert named(first, "kafka_dlt-original-topic") == [b"elsewhere", b"orders"]
 
-    healed = replace(FAILED, error_message=None, attempt=5)
+    healed = FAILED._replace(error_message=None, attempt=5)
     again = write_headers(healed, first, spring=True, kafka=True)
 
     assert named(again, "kafka_dlt-original-topic") == [b"elsewhere", b"orders"]
@@ -93,7 +92,7 @@ def test_a_copy_of_ours_is_replaced_and_one_that_came_with_the_record_stays() ->
 def test_copies_are_touched_only_while_their_option_is_on() -> None:
     """Without it, a header of that name is as foreign as any other."""
     parked = write_headers(FAILED, (), spring=True, kafka=True)
-    spring_only = write_headers(replace(FAILED, attempt=9), parked, spring=True)
+    spring_only = write_headers(FAILED._replace(attempt=9), parked, spring=True)
 
     assert named(spring_only, "__dlq.errors.delivery.count") == [b"4"]
     assert named(spring_only, "kafka_dlt-original-topic") == [b"orders"]

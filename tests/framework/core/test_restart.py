@@ -16,6 +16,7 @@ from ackfloor.core.messages.events import MetadataIgnored, RecordsLost, RecordsS
 from ackfloor.core.records.outcomes import ACKED
 from ackfloor.core.records.record import CommitPosition, StartPosition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.commit_schedule import commit_position
 from tests.examples import examples
 from tests.framework.core.worlds import MemoryRecord, World
 
@@ -158,6 +159,47 @@ def test_the_epoch_of_an_offset_is_that_of_the_last_step_below_it() -> None:
         epochs.note([TrackedDelivery(assignment, record, n, 2, 0.0) for n, record in records])
     found = [epochs.at(n) for n in (2, 3, 8, 9, 11, 19, 20, 99)]
     assert found == [UNKNOWN, 1, 1, 4, 4, 4, 5, 5]
+
+
+def test_a_commit_tells_the_epoch_of_the_record_at_the_floor() -> None:
+    """Or of the one just below it, if nothing is open."""
+    world = World()
+    world.assign()
+    read(world, range(4), epoch=1)
+    read(world, range(4, 8), epoch=3)
+    for _ in range(4):
+        world.finish(world.start())
+    assert (last_commit(world).position, last_commit_epoch(world)) == (4, 3)
+    for _ in range(4):
+        world.finish(world.start())
+    assert (last_commit(world).position, last_commit_epoch(world)) == (8, 3)
+
+
+def test_a_commit_tells_no_epoch_that_would_be_a_guess() -> None:
+    """What is between the last record and the floor may be of a newer one: a marker, a gap."""
+    world = World()
+    world.assign()
+    read(world, range(4), epoch=1)
+    for _ in range(4):
+        world.finish(world.start())
+    world.engine.passed({("orders", 0): 5})
+    commit = last_commit(world)
+    assert (commit.position, commit.leader_epoch) == (5, UNKNOWN)
+
+
+def test_the_epoch_of_a_commit_outlives_workers_that_read_nothing() -> None:
+    """It goes with its position, and with no other one."""
+    world = World()
+    start = StartPosition("orders", 0, 8, leader_epoch=3)
+    world.engine.assign([start], world.now)
+    assert last_commit_epoch(world) == 3
+    world.engine.assign([start._replace(position=9, lost=1)], world.now)
+    assert last_commit_epoch(world) == UNKNOWN
+
+
+def last_commit_epoch(world: World) -> int:
+    """The leader epoch that a commit made now tells."""
+    return commit_position(world.engine.assignments["orders", 0]).leader_epoch
 
 
 @pytest.mark.parametrize(

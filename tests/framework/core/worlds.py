@@ -269,7 +269,7 @@ class World:
     def confirm(self) -> PendingWrite:
         """The broker confirms the oldest parcel under way."""
         write = self.writes.pop(0)
-        self.engine.published(write, self.now)
+        self.engine.published((write,), self.now)
         self.take()
         return write
 

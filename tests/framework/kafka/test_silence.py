@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,7 +17,7 @@ from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.topics.topic_ids import TopicIds
 from ackfloor.testing import KafkaCluster
-from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump
+from tests.framework.kafka.wire import Listener, fresh, make_topic, options, produce, pump, silent
 
 # One broker for all of them.
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("silence")]
@@ -34,17 +31,6 @@ def cluster() -> Iterator[KafkaCluster]:
     """A broker of this module's own: silencing the shared one would stop other tests."""
     with KafkaCluster() as made:
         yield made
-
-
-@contextmanager
-def silent(cluster: KafkaCluster) -> Iterator[None]:
-    """Stop the broker's process, and let it go on."""
-    [pid] = cluster.pids.values()
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def reading(cluster: KafkaCluster) -> tuple[KafkaSource, Listener, str]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
@@ -30,6 +33,7 @@ from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.ports import SourceListener
+from ackfloor.testing import KafkaCluster
 
 BOUND_S = 60.0
 
@@ -131,7 +135,7 @@ class Listener:
     starts: list[StartPosition] = field(default_factory=list)
     revoked: list[Partition] = field(default_factory=list)
     lost: list[Partition] = field(default_factory=list)
-    gone: list[tuple[Partition, int]] = field(default_factory=list)
+    gone: list[tuple[Partition, int, int]] = field(default_factory=list)
     deleted: list[tuple[Partition, int]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
@@ -150,8 +154,8 @@ class Listener:
     def on_lost(self, partitions: Sequence[Partition]) -> None:
         self.lost += partitions
 
-    def on_gone(self, partition: Partition, position: int) -> None:
-        self.gone.append((partition, position))
+    def on_gone(self, partition: Partition, position: int, end: int) -> None:
+        self.gone.append((partition, position, end))
 
     def on_deleted(self, ends: Sequence[tuple[Partition, int]]) -> None:
         self.deleted += ends
@@ -175,6 +179,17 @@ def pump(source: KafkaSource, done: Callable[[], object], bound_s: float = BOUND
     while not done():
         assert time.monotonic() < end_s, "the condition did not come about in time"
         source.poll(0.02)
+
+
+@contextmanager
+def silent(cluster: KafkaCluster) -> Iterator[None]:
+    """The broker takes requests, and answers nothing: its process is stopped meanwhile."""
+    [pid] = cluster.pids.values()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ SEEN = (Progress("billing", "orders", 0, "source", start=0, end=10, floor=3),)
 
 @contextmanager
 def script(folder: Path, answers: str) -> Iterator[Callable[[], Sequence[Progress]]]:
-    """A letter for each look: seen, known failure, bug, hang, killed; then all is seen.
+    """A letter for each look: seen, known failure, bug, hang, killed, terminated; then all is seen.
 
     The letters are counted in a file, so that the next process goes on where one has ended.
     """
@@ -37,6 +37,8 @@ def script(folder: Path, answers: str) -> Iterator[Callable[[], Sequence[Progres
                 time.sleep(3600)
             case "k":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "t":
+                os.kill(os.getpid(), signal.SIGTERM)
         return SEEN
 
     yield look

@@ -138,6 +138,11 @@ def publish(_folder: Path, _delivery: Delivery) -> None:
     publisher.publish_sync("elsewhere", b"x")
 
 
+def publish_async(_folder: Path, _delivery: Delivery) -> None:
+    """The same, without anybody to wait for it."""
+    publisher.publish("elsewhere", b"x")  # type: ignore[unused-coroutine]
+
+
 def fail(_folder: Path, _delivery: Delivery) -> None:
     """Raise an error with a place in user code."""
     raise LookupError("no such account")
@@ -179,8 +184,8 @@ VERBS = {
     function.__name__: function
     for function in (
         nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
-        ignore_signals, look_around, rest, publish, fail, exit_until, interrupt_until, discard,
-        answer, answer_later,
+        ignore_signals, look_around, rest, publish, publish_async, fail, exit_until,
+        interrupt_until, discard, answer, answer_later,
     )
 }  # fmt: skip
 
@@ -246,3 +251,13 @@ def end_state(value: str, state: Fragile) -> None:
 def use_state(value: str, state: State) -> None:
     """Takes the state of its own process."""
     note(state.folder, "used", f"{os.getpid()} {state.pid} {value}")
+
+
+def fail_one(value: str) -> None:
+    """Fail, with what must not be logged."""
+    raise ValueError(f"no card 4242-4242: {value}")
+
+
+def fail_all(values: list[str]) -> None:
+    """Fail with a batch."""
+    raise ValueError(f"no card 4242-4242: {values[0]}")

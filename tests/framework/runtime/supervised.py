@@ -120,9 +120,9 @@ class Worker:
             time.sleep(60)
         self._catch_signals()
         self.status("starting")
-        if self.behave in {"no-start", "imports-but-0"}:
+        if self.behave in {"no-start", "imports-but-0", "not-ready"}:
             time.sleep(0.3)
-            return 3
+            return 7 if self.behave == "not-ready" else 3
         threading.Thread(target=self._watch, daemon=True).start()
         self.status("running")
         name, _, argument = self.behave.partition(":")
@@ -132,12 +132,25 @@ class Worker:
             return 0
         if name == "once" and self.life == 1:
             return int(argument)
+        if name == "refused" and self._is_refused(argument):
+            self.status("draining")
+            return 3
         if name == "still" and self.life == 1:
             self._stand_still(argument)
         while not self._may_end():
             time.sleep(0.01)
         self.status("draining")
         return 6 if self.stops > 1 else int(argument if name == "serve" and argument else 0)
+
+    def _is_refused(self, when: str) -> bool:
+        """The group refuses it, at once or after it, or another worker, has had a partition."""
+        assigned, other = self.state / "assigned", when == "other" and self.number > 0
+        if when == "later" or other:
+            self.in_flight.of("orders", 0)
+            assigned.touch()
+        while when == "other" and not assigned.exists():
+            time.sleep(0.01)
+        return self.life == 1 and not other
 
     def _stand_still(self, how: str) -> None:
         """Make turns and then none, with a record in flight, whatever signals say."""

@@ -63,7 +63,7 @@ def test_many_stuck_threads_do_not_stop_the_others() -> None:
     """Two hundred on eight threads: each is parked, the rest is handled, and nothing twice."""
     app, gate, handled = App("g"), Gate(), Counter()
 
-    @app.handler("orders", consume_timeout="60s", concurrency=8, retry=LATER)
+    @app.handler("orders", consume_timeout="60s", concurrency=8, retry=LATER, fairness="off")
     def handle(delivery: Delivery) -> None:
         if delivery.key == b"stuck":
             gate.wait()

@@ -125,8 +125,13 @@ def test_the_lane_is_held_until_the_answer(kind: str) -> None:
 
 
 @EITHER
-def test_no_answer_until_the_deadline_is_a_timeout(kind: str) -> None:
-    """The record is parked, the slot is free, and a late answer returns False and is counted."""
+def test_no_answer_until_the_deadline_is_a_timeout(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is parked, the slot is free, and a late answer returns False and is counted.
+
+    The log says what was missing: the handler has returned, and nothing of it is abandoned.
+    """
     app, kept = App("g"), []
     register(
         app,
@@ -146,6 +151,9 @@ def test_no_answer_until_the_deadline_is_a_timeout(kind: str) -> None:
         worker.until(lambda: worker.watcher.told(LateAnswers))
         within(lambda: worker.executor().abandoned() == 0)
         assert {record.reason for record in worker.parked("orders")} == {"timeout"}
+    told = [line for line in caplog.messages if "consume timeout" in line]
+    assert any("nobody has answered by hand (ack='manual') for handler" in line for line in told)
+    assert not any("is abandoned" in line for line in told)
 
 
 def test_a_handler_that_swallows_its_cancellation_waits_for_no_answer() -> None:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from ackfloor import App, Delivery, Pause
+from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import HandlerHeld, LateAnswers
-from tests.framework.runtime.live import EVERY_KIND, KINDS, KINDS_AND_ACKS, Gate, live, register
+from tests.framework.runtime.live import (
+    EVERY_KIND,
+    KINDS,
+    KINDS_AND_ACKS,
+    Gate,
+    live,
+    register,
+    within,
+)
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
 EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
@@ -44,6 +56,52 @@ def test_a_paused_record_comes_again_as_the_same_attempt(
     waits_s = [later - sooner for (_, sooner), (_, later) in pairwise(starts)]
     assert all(wait_s >= 0.1 for wait_s in waits_s)
     assert [(event.duration_s, event.reason) for event in held] == [(0.1, "bank away")] * 3
+
+
+class SlowDeque(deque[Any]):
+    """Its writer stops after each thing it adds: what it adds elsewhere comes later."""
+
+    def append(self, item: Any) -> None:
+        super().append(item)
+        time.sleep(0.02)
+
+
+@EITHER
+def test_what_a_pause_stopped_starts_with_its_end_wherever_the_owner_is(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is within a turn, and has looked for pauses, when the executor gives it back."""
+    app, starts, asks = App("g"), [], threading.Event()
+
+    def script(_delivery: Delivery) -> Iterator[Gate]:
+        starts.append(time.monotonic())
+        if len(starts) == 1:
+            within(asks.is_set)
+            raise Pause("1h")
+        return
+        yield
+
+    register(app, kind, "orders", script, concurrency=2)
+    with live(app) as worker:
+        inbox = worker.loop._inbox
+        inbox.returned = SlowDeque()
+        inbox.pause_requests = SlowDeque()
+        take_commands = Engine.take_commands
+
+        def amid_a_turn(self: Engine) -> Any:
+            if starts and not asks.is_set():
+                asks.set()
+                within(lambda: inbox.returned)
+            return take_commands(self)
+
+        monkeypatch.setattr(Engine, "take_commands", amid_a_turn)
+        worker.send("orders", b"x")
+        worker.until(asks.is_set)
+        worker.turn_for(0.1)
+        assert len(starts) == 1
+        worker.skip(3600)
+        worker.until(worker.settled)
+    assert len(starts) == 2
 
 
 @EITHER

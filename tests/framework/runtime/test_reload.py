@@ -109,6 +109,41 @@ def test_what_is_refused_changes_nothing() -> None:
         assert [record.reason for record in h.dlq("orders")] == ["exhausted"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "next_four"),
+    [
+        ((), ["late", "a4", "a5", "a6"]),
+        (("off",), ["a4", "a5", "a6", "a7"]),
+        (("off", "key"), ["late", "a4", "a5", "a6"]),
+    ],
+)
+def test_fairness_is_switched_while_records_wait(
+    settings: tuple[str, ...], next_four: list[str]
+) -> None:
+    """By the code's function, also after it was off, what comes late goes before a noisy group; not
+    while it is off."""
+    app = App(group="g")
+    started: list[str] = []
+
+    @app.handler("orders", concurrency=4, fairness=lambda d: (d.value or b"").decode()[:1])
+    async def bill(order: str) -> None:
+        started.append(order)
+        await asyncio.sleep(0.5)
+
+    with Harness(app) as h:
+        for n in range(20):
+            h.send("orders", f"a{n}")
+        h.advance("100ms")
+        for fairness in settings:
+            h.reload({"handlers": {"bill": {"fairness": fairness}}})
+            h.advance("100ms")
+        h.send("orders", "late")
+        h.advance(f"{400 - 100 * len(settings)}ms")
+        assert started[4:8] == next_four
+        h.advance("5s")
+        assert sorted(started) == sorted([*(f"a{n}" for n in range(20)), "late"])
+
+
 # With real threads, where they meet.
 
 

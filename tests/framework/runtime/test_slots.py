@@ -10,6 +10,7 @@ import pytest
 
 from ackfloor import App, Delivery
 from ackfloor.core.messages.events import RecordsAcked
+from ackfloor.core.state.snapshot import HandlerSnapshot, LongSlots, NoisyKeys
 from tests.framework.runtime.live import EVERY_KIND, KINDS, PATIENCE_S, Gate, live, register
 
 EITHER = pytest.mark.parametrize("kind", KINDS)
@@ -126,3 +127,30 @@ def test_both_kinds_work_side_by_side_in_one_worker() -> None:
         ("orders", "bill"),
         ("calls", "note"),
     }
+
+
+@EVERY
+def test_a_snapshot_tells_of_slots_that_are_all_held_for_long(kind: str) -> None:
+    """And of the keys that hold them, until these are handled."""
+    gate, app = Gate(), App(group="g")
+    register(app, kind, "orders", lambda _: iter([gate]), concurrency=2, consume_timeout="1h")
+
+    def shown() -> HandlerSnapshot:
+        assert running.watcher.latest is not None
+        return running.watcher.latest.handlers[0]
+
+    with live(app) as running:
+        running.until(lambda: running.watcher.latest, "the first snapshot")
+        for key in (b"a", b"b"):
+            running.send("orders", key=key)
+        running.until(lambda: shown().running == 2, "both run")
+        assert shown().long_slots == LongSlots(0, 1800.0)
+        running.skip(1801.0)
+        running.until(lambda: shown().long_slots.full, "the slots are held for long")
+        running.until(lambda: shown().noisy_keys.hanging == 2, "the keys hang")
+        assert shown().long_slots.count == 2
+        assert {key.key for key in shown().noisy_keys.newest} == {"a", "b"}
+        gate.open()
+        running.until(running.settled)
+        running.until(lambda: shown().noisy_keys == NoisyKeys(), "no key hangs")
+        assert not shown().long_slots.full

@@ -90,7 +90,7 @@ def test_rebalances_park_nothing_twice() -> None:
 def test_too_large_with_its_stack_is_parked_without() -> None:
     """It is tried alone, then lighter; its neighbours are written once."""
     with Harness(app_of()) as h:
-        h.broker.limit_size("orders--billing--retry-1s", 800)
+        h.broker.limit_size("orders--billing--retry-1s", 650)
         for n in range(5):
             h.send("orders", b"%d" % n)
         h.advance("500ms")

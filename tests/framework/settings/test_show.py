@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from ackfloor import Delivery
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.records.retry_policy import RetryPolicy
+from ackfloor.declare.fair_key import kafka_key
 from ackfloor.declare.handler import HandlerSpec, Registry
 from ackfloor.errors import ConfigError
 from ackfloor.settings import Settings, rows
@@ -18,6 +21,11 @@ from ackfloor.settings.value_types import is_secret_property, spelled
 
 async def bill(order: bytes) -> None:
     """A handler."""
+
+
+def customer(delivery: Delivery) -> bytes | None:
+    """What a user groups records by."""
+    return delivery.key
 
 
 def spec(name: str = "bill", **options: object) -> HandlerSpec:
@@ -185,7 +193,7 @@ def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
 
     (counted,) = load(HANDLERS__BILL__RETRY__MAX_REDELIVERIES="3").applied([preset])
     (stepped,) = load(
-        HANDLERS__BILL__RETRY__INITIAL_DELAY="1s", HANDLERS__BILL__RETRY__MULTIPLIER="2"
+        HANDLERS__BILL__RETRY__DELAYS="none", HANDLERS__BILL__RETRY__MULTIPLIER="2"
     ).applied([preset])
 
     assert counted.retry.schedule() == (10.0, 30.0, 60.0)
@@ -205,6 +213,9 @@ def test_an_explicit_schedule_stays_until_another_is_asked_for() -> None:
         ("HANDLERS__BILL__RETRY__INITIAL_DELAY", "1h", "handlers.bill.retry.max_delay='10m'"),
         ("HANDLERS__BILL__BATCH", "9", "handlers.bill.batch='9': whether a function takes one"),
         ("HANDLERS__BILL__BATCH_WAIT", "1s", "handlers.bill.batch_wait='1s': whether a function"),
+        ("HANDLERS__BILL__RATE", "9", "handlers.bill.rate='9': not a rate; write a count and"),
+        ("HANDLERS__BILL__RATE", "0/s", "handlers.bill.rate='0/s': a rate of nothing"),
+        ("HANDLERS__BILL__FAIRNESS", "none", "handlers.bill.fairness='none': not one of the"),
     ],
 )
 def test_what_operators_set_is_held_to_the_handlers_rules(
@@ -229,6 +240,49 @@ def test_operators_may_change_the_size_of_batches() -> None:
     assert "ACKFLOOR_HANDLERS__BILL__BATCH" in str(caught.value)
     with pytest.raises(ConfigError, match=r"more than app\.partition_span=3 ever holds"):
         load(APP__PARTITION_SPAN="3").applied([spec(batch=5)])
+
+
+def test_operators_may_switch_fairness_between_keys() -> None:
+    """`key` is on by what code groups by, so that it undoes `off`; nothing leaves all to code."""
+    by_function = spec(fairness=customer)
+    code = by_function.rules().fair_key
+    source = "environment ACKFLOOR_HANDLERS__BILL__FAIRNESS"
+    for given, told, fair_keys in (
+        ({}, ("<customer>", "code"), (code, kafka_key, None)),
+        ({"HANDLERS__BILL__FAIRNESS": "off"}, ("off", source), (None, None, None)),
+        ({"HANDLERS__BILL__FAIRNESS": "key"}, ("<customer>", source), (code, kafka_key, kafka_key)),
+    ):
+        settings = load(**given)
+        assert shown(settings, by_function)["handlers.bill.fairness"] == told
+        specs = (by_function, spec(), spec(fairness="off"))
+        found = tuple(settings.applied([each])[0].rules().fair_key for each in specs)
+        assert found == fair_keys
+
+
+def test_operators_may_set_a_rate_and_take_it_away() -> None:
+    """It is shown as people write it."""
+    source = "environment ACKFLOOR_HANDLERS__BILL__RATE"
+    for given, told, per_s in (
+        ({}, ("100/s", "code"), 100.0),
+        ({"HANDLERS__BILL__RATE": "90/min"}, ("90/m", source), 1.5),
+        ({"HANDLERS__BILL__RATE": "none"}, ("none", source), None),
+    ):
+        settings = load(**given)
+        limited = spec(rate="100/s")
+        assert shown(settings, limited)["handlers.bill.rate"] == told
+        assert settings.applied([limited])[0].rules().rate_per_s == per_s
+    assert shown(load(), spec())["handlers.bill.rate"] == ("none", "built-in")
+
+
+@pytest.mark.parametrize("options", [{"batch": 5}, {"ordering": "partition"}])
+def test_where_there_is_no_fairness_it_can_only_be_switched_off(options: dict[str, Any]) -> None:
+    """Who asks for it is told why not."""
+    (off,) = load(HANDLERS__BILL__FAIRNESS="off").applied([spec(**options)])
+    assert off.rules().fair_key is None
+    with pytest.raises(ConfigError) as caught:
+        load(HANDLERS__BILL__FAIRNESS="key").applied([spec(**options)])
+    assert "handlers.bill.fairness='key': batches, and what keeps the order" in str(caught.value)
+    assert "ACKFLOOR_HANDLERS__BILL__FAIRNESS" in str(caught.value)
 
 
 def test_manual_ack_keeps_its_timeout() -> None:
@@ -272,3 +326,68 @@ def test_timedeltas_in_code_are_shown_with_their_units() -> None:
     settings = Settings.from_code({"app": {"commit_interval": timedelta(milliseconds=250)}})
 
     assert shown(settings)["app.commit_interval"] == ("250ms", "code")
+
+
+def given_delays(**variables: str) -> HandlerSpec:
+    """The handler whose code has two delays, with these settings of its retry policy."""
+    variables = {f"HANDLERS__BILL__RETRY__{name}": value for name, value in variables.items()}
+    policy = RetryPolicy(delays=["3s", "1m"], max_redeliveries=4, jitter=0)
+    (found,) = load(**variables).applied([spec(retry=policy)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("variables", "schedule_s"),
+    [
+        ({}, (3, 60, 60, 60)),
+        ({"MAX_REDELIVERIES": "1"}, (3,)),
+        ({"DELAYS": "2s, 500ms"}, (2, 0.5, 0.5, 0.5)),
+        ({"DELAYS": "none"}, (1, 5, 25, 125)),
+        ({"DELAYS": "none", "MULTIPLIER": "2"}, (1, 2, 4, 8)),
+    ],
+)
+def test_delays_are_a_setting(variables: dict[str, str], schedule_s: tuple[float, ...]) -> None:
+    """One by one, over those of the code, or computed ones in their place."""
+    assert given_delays(**variables).retry.schedule() == schedule_s
+
+
+def test_delays_are_shown_as_they_would_be_set() -> None:
+    """And nothing is shown that counts for nothing."""
+    named = load(HANDLERS__BILL__RETRY__DELAYS="2s,1m30s")
+    computed = shown(load(), spec())
+    found = shown(named, spec())
+
+    variable = "environment ACKFLOOR_HANDLERS__BILL__RETRY__DELAYS"
+    assert found["handlers.bill.retry.delays"] == ("2s,1m30s", variable)
+    assert computed["handlers.bill.retry.delays"] == ("none", "built-in")
+    left_out = {f"handlers.bill.retry.{name}" for name in ("initial_delay", "multiplier")}
+    assert computed.keys() - found.keys() == left_out | {"handlers.bill.retry.max_delay"}
+
+
+@pytest.mark.parametrize("name", ["initial_delay", "multiplier", "max_delay"])
+def test_delays_one_by_one_are_never_replaced_by_a_part_of_computed_ones(name: str) -> None:
+    """Who sets one may not know of them."""
+    value = "2" if name == "multiplier" else "2s"
+    with pytest.raises(ConfigError) as caught:
+        given_delays(**{name.upper(): value})
+    assert str(caught.value) == (
+        f"handlers.bill.retry.{name}={value!r}: the delays are given one by one: 3s,1m; "
+        'set handlers.bill.retry.delays to other ones, or to "none" '
+        f"(from environment ACKFLOOR_HANDLERS__BILL__RETRY__{name.upper()})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (["2s", 5], "a bare number has no unit"),
+        (5, "not a list of durations"),
+        ("2s,,x", "not a duration"),
+        ("0s", "no wait at all"),
+    ],
+)
+def test_wrong_delays_are_refused_with_their_setting(value: object, why: str) -> None:
+    """Whatever is wrong with them."""
+    with pytest.raises(ConfigError, match=why) as caught:
+        Settings.from_code({"handlers": {"bill": {"retry": {"delays": value}}}}).applied([spec()])
+    assert caught.value.field == "handlers.bill.retry.delays"

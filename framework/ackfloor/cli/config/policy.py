@@ -13,7 +13,13 @@ import typer
 
 from ackfloor.cli.config.policy_show import show
 from ackfloor.cli.shared.command_options import Commands
-from ackfloor.cli.shared.parameters import AppArgument, FactoryOption, Output, OutputOption
+from ackfloor.cli.shared.parameters import (
+    AppArgument,
+    ConfigOption,
+    FactoryOption,
+    Output,
+    OutputOption,
+)
 from ackfloor.cli.shared.tables import print_table
 from ackfloor.core.parking.topic_names import tier_topic
 from ackfloor.core.records.retry_policy import RetryPolicy, warnings
@@ -45,11 +51,12 @@ def preview(
         ),
     ] = None,
     factory: FactoryOption = False,
+    config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""
     loaded = load_app(app, factory=factory)
-    settings = Settings.load(sections_of(loaded.group, loaded.options))
+    settings = Settings.load(sections_of(loaded.group, loaded.options), config=config)
     specs = settings.applied(loaded.handlers)
     if handler is not None:
         known = ", ".join(spec.name for spec in specs)

@@ -19,16 +19,18 @@ from ackfloor.cli.shared.run_address import (
 )
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.rates import format_rate
 
 COLUMNS = (
     "handler", "workers", "ordering", "concurrency", "running", "queued", "on_failure",
-    "blocked_lanes", "quarantined_keys", "breaker", "paused_in", "paused_for_s", "paused_until",
+    "blocked_lanes", "quarantined_keys", "breaker", "rate", "rate_here_per_s", "rate_waiting",
+    "paused_in", "paused_for_s", "paused_until",
     "paused_reason", "held_for_s", "held_reason", "run",
 )  # fmt: skip
 #: The columns of a table.
 TABLE = (
     "handler", "workers", "ordering", "concurrency", "running", "queued", "on_failure",
-    "blocked", "quarantined", "breaker", "paused", "why", "run",
+    "blocked", "quarantined", "breaker", "rate", "paused", "why", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
 SPARE = ("run", "workers", "ordering", "on_failure", "concurrency", "queued", "why")
@@ -45,8 +47,9 @@ def ls(
     run together; "concurrency" is of each. "blocked" is how many keys or partitions wait for a
     record that failed, "quarantined" how many keys wait in retry topics for one: see `lanes ls`.
     "on_failure" is what a failed record does to its order. "breaker" names each state that the
-    circuit breaker has in a worker: see `breaker show`. "paused" says for how long yet; "itself" is
-    a pause that the handler asked for.
+    circuit breaker has in a worker: see `breaker show`. "rate" is that of the handler for the whole
+    group, what of it these workers have, and how much waits for it. "paused" says for how long yet;
+    "itself" is a pause that the handler asked for.
     """
     rows: list[dict[str, Any]] = []
     remarks: list[str] = []
@@ -88,6 +91,7 @@ def handler_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]
             "blocked_lanes": sum(h.get("blocked", {}).get("count", 0) for h in handlers),
             "quarantined_keys": sum(h.get("quarantined", {}).get("count", 0) for h in handlers),
             "breaker": sorted({h.get("breaker", {}).get("state", "") for h in handlers}),
+            **_rate([h.get("rate", {}) for h in handlers]),
             "paused_in": [number for number, _, _ in paused],
             "paused_for_s": round(max(ends), 1) if ends else None,
             "paused_until": moment(state["now_ms"] + round(max(ends) * 1000)) if ends else None,
@@ -96,6 +100,18 @@ def handler_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]
             "held_reason": held[1]["held_reason"],
             "run": run,
         }
+
+
+def _rate(rates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The rate of a handler's workers together; of an older run nothing is known of it."""
+    known = [rate for rate in rates if rate.get("group_per_s")]
+    # While a change is under way they may differ.
+    group = dict.fromkeys(format_rate(rate["group_per_s"]) for rate in known)
+    return {
+        "rate": ", ".join(group),
+        "rate_here_per_s": round(sum(r["worker_per_s"] for r in known), 3) if known else None,
+        "rate_waiting": sum(rate["waiting"] for rate in known),
+    }
 
 
 def paused_remarks(state: Mapping[str, Any]) -> Sequence[str]:
@@ -121,6 +137,14 @@ def _how_long(row: Mapping[str, Any]) -> str:
     return text
 
 
+def _rate_cell(row: Mapping[str, Any]) -> str:
+    if not row["rate"]:
+        return ""
+    here = format_rate(row["rate_here_per_s"]) if row["rate_here_per_s"] else "none"
+    waiting = f", {row['rate_waiting']} wait" if row["rate_waiting"] else ""
+    return f"{row['rate']} ({here} here{waiting})"
+
+
 def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table, with related facts in one cell."""
     paused = [_how_long(row)] if row["paused_in"] else []
@@ -132,6 +156,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
         "blocked": row["blocked_lanes"],
         "quarantined": row["quarantined_keys"],
         "breaker": ", ".join(row["breaker"]).replace("_", " "),
+        "rate": _rate_cell(row),
         "paused": "; ".join(paused),
         "why": _reasons([row["paused_reason"], row["held_reason"]]),
     }

@@ -23,7 +23,7 @@ COLUMNS = (
     "behind", "worker", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
-SPARE = ("run", "worker", "attempt", "blocked_s", "state", "head", "error")
+SPARE = ("run", "worker", "attempt", "error", "key", "blocked_s", "state", "head")
 #: The states that a handler of `/state` describes lanes of.
 STATES = ("blocked", "quarantined")
 

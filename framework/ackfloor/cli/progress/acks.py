@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ackfloor.cli.lanes.lane_list import blocked_of, quarantined_of
 from ackfloor.cli.progress.progress_watch import (
     GroupOption,
-    NotThere,
+    PlaceArgument,
     WatchOption,
     open_group_watch,
+    place_of,
     show,
 )
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
@@ -26,7 +24,6 @@ from ackfloor.cli.shared.run_address import (
     workers_of,
 )
 from ackfloor.core.acks.ack_strip import WIDTH, ack_strip
-from ackfloor.core.values.suggestions import there_are
 
 if TYPE_CHECKING:
     from ackfloor.core.acks.progress import Progress
@@ -43,7 +40,6 @@ SPARE = ("read_to", "seen", "handler", "note", "oldest", "gaps", "map")
 
 #: How many failed records a note names.
 MOST_NAMED = 3
-_PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
 
 Place = tuple[str, int]
 
@@ -67,12 +63,7 @@ class Live(NamedTuple):
 
 
 def acks(
-    place: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TOPIC[/PARTITION]]", help="Only this topic, or this partition of it."
-        ),
-    ] = None,
+    place: PlaceArgument = None,
     group: GroupOption = None,
     watch: WatchOption = False,
     listen: ListenOption = None,
@@ -91,13 +82,13 @@ def acks(
     "gaps" counts the runs of settled offsets above the floor. The map goes from the floor to the
     position that the group has read to: █ settled, ▒ partly, · open, ▸ in flight.
     """
-    named = _place_of(place)
+    named = place_of(place)
     if listen is not None:
         address_of(listen)
     with open_group_watch(group, brokers) as looking:
 
         def look() -> Sequence[Row]:
-            found = _chosen(looking.look(), named)
+            found = [each for each in looking.look(named) if named or each.kind != "dlq"]
             table = output is RowsOutput.table
             width = TABLE_WIDTH if table else WIDTH
             rows = _rows(
@@ -106,35 +97,6 @@ def acks(
             return [_for_people(row, group) for row in rows] if table else rows
 
         show(look, COLUMNS, output, SPARE, watch=watch)
-
-
-def _place_of(text: str | None) -> tuple[str, int | None] | None:
-    """The topic, and the partition if one is named."""
-    if text is None:
-        return None
-    match = _PLACE.fullmatch(text)
-    if match is None:
-        raise typer.BadParameter(f"{text!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
-    return match["topic"], None if match["partition"] is None else int(match["partition"])
-
-
-def _chosen(seen: Sequence[Progress], named: tuple[str, int | None] | None) -> Sequence[Progress]:
-    """The partitions that were asked for.
-
-    Raises:
-        NotThere: the group reads no such topic or partition.
-    """
-    if named is None:
-        return [each for each in seen if each.kind != "dlq"]
-    topic, partition = named
-    found = [each for each in seen if each.topic == topic]
-    if not found:
-        topics = {each.topic for each in seen}
-        raise NotThere(f"no group that was asked for has {topic!r}: {there_are(topic, topics)}")
-    if partition not in {None, *(each.partition for each in found)}:
-        count = len({each.partition for each in found})
-        raise NotThere(f"{topic} has no partition {partition}: it has {count}, from 0")
-    return [each for each in found if partition in {None, each.partition}]
 
 
 def _rows(

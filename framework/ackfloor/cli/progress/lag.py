@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from ackfloor.cli.progress.progress_watch import GroupOption, WatchOption, open_group_watch, show
+import typer
+
+from ackfloor.cli.progress.progress_watch import (
+    GroupOption,
+    PlaceArgument,
+    WatchOption,
+    open_group_watch,
+    place_of,
+    show,
+)
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
 
@@ -17,10 +27,20 @@ COLUMNS = (
 )
 #: The columns that a narrow table drops, in this order.
 SPARE = ("owner", "settled", "kind", "note", "end", "floor")
+#: The columns that a last row of a table adds up.
+SUMMED = ("lag", "settled", "open")
 
 
 def lag(
+    place: PlaceArgument = None,
     group: GroupOption = None,
+    min_lag: Annotated[
+        int | None,
+        typer.Option(min=0, help="Only partitions with at least this lag, or as many open."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="In a table, also the partitions that are not behind.")
+    ] = False,
     watch: WatchOption = False,
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
@@ -31,9 +51,39 @@ def lag(
     the part of it that is not settled: without the records above the floor that are handled, and
     without those that retention has removed. Of dead letters, those that were replayed, discarded
     or archived are settled. No worker has to run, and nothing is changed.
+
+    A table leaves out partitions that are not behind and have nothing to note, and ends with the
+    totals of each group. The other forms have all rows and no totals.
     """
+    named = place_of(place)
     with open_group_watch(group, brokers) as looking:
-        show(lambda: [_row(each) for each in looking.look()], COLUMNS, output, SPARE, watch=watch)
+
+        def look() -> Sequence[Row]:
+            found = [each for each in looking.look(named) if _behind(each, min_lag)]
+            if output is RowsOutput.table:
+                return _for_people(found, every=every or min_lag is not None)
+            return [_row(each) for each in found]
+
+        show(look, COLUMNS, output, SPARE, watch=watch)
+
+
+def _behind(progress: Progress, least: int | None) -> bool:
+    return least is None or max(progress.lag or 0, progress.open or 0) >= least
+
+
+def _for_people(found: Sequence[Progress], *, every: bool) -> Sequence[Row]:
+    """The rows of a table, with the totals of all that was found, also of what is left out."""
+    shown = [_row(each) for each in found if every or each.lag or each.open or each.note]
+    groups = list(dict.fromkeys(each.group for each in found))
+    totals = [_total(name, [each for each in found if each.group == name]) for name in groups]
+    if len(groups) > 1:
+        totals.append(_total("all groups", found))
+    return [*shown, *totals]
+
+
+def _total(group: str, found: Sequence[Progress]) -> Row:
+    sums = {name: sum(getattr(each, name) or 0 for each in found) for name in SUMMED}
+    return {**dict.fromkeys(COLUMNS), "group": group, "topic": "total", **sums}
 
 
 def _row(progress: Progress) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -40,10 +41,52 @@ GroupOption = Annotated[
 ]
 
 
+PlaceArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[TOPIC[/PARTITION]]", help="Only this topic, or this partition of it."),
+]
+#: A topic, and a partition of it or None.
+Place = tuple[str, int | None]
+_PLACE = re.compile(r"(?P<topic>[^/]+)(/(?P<partition>[0-9]{1,9}))?")
+
+
 class NotThere(AckfloorError):
     """A group, topic or partition that was asked for does not exist."""
 
     exit_code = Exit.USAGE
+
+
+def place_of(text: str | None) -> Place | None:
+    """The topic, and the partition if one is named.
+
+    Raises:
+        typer.BadParameter: it is neither.
+    """
+    if text is None:
+        return None
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r}: give TOPIC or TOPIC/PARTITION, such as orders/3")
+    return match["topic"], None if match["partition"] is None else int(match["partition"])
+
+
+def at_place(seen: Sequence[Progress], named: Place | None) -> Sequence[Progress]:
+    """The partitions that were asked for, all for None.
+
+    Raises:
+        NotThere: the group reads no such topic or partition.
+    """
+    if named is None:
+        return seen
+    topic, partition = named
+    found = [each for each in seen if each.topic == topic]
+    if not found:
+        topics = {each.topic for each in seen}
+        raise NotThere(f"no group that was asked for has {topic!r}: {there_are(topic, topics)}")
+    if partition not in {None, *(each.partition for each in found)}:
+        count = len({each.partition for each in found})
+        raise NotThere(f"{topic} has no partition {partition}: it has {count}, from 0")
+    return [each for each in found if partition in {None, each.partition}]
 
 
 class GroupWatch:
@@ -55,24 +98,27 @@ class GroupWatch:
         self._group = group
         self._printed: set[str] = set()
 
-    def look(self) -> list[Progress]:
+    def look(self, named: Place | None = None) -> Sequence[Progress]:
         """The progress of the group, or of all groups with retry or dead-letter topics.
 
+        Args:
+            named: only of this topic or partition; nothing is said about groups without it.
+
         Raises:
-            AckfloorError: nothing is known of the group.
+            AckfloorError: nothing is known of the group, or no group has what is named.
         """
         if self._group is not None:
-            return self._look(self._group)
+            return at_place(self._look(self._group, named), named)
         found: list[Progress] = []
         for group in self._reader.groups():
             try:
-                found += self._look(group)
+                found += self._look(group, named)
             except KafkaUnreachable:
                 raise
             except AckfloorError as exc:
                 # Go on with the other groups.
                 self._say_once(str(exc))
-        return found
+        return at_place(found, named)
 
     def written_ms(self, found: Iterable[Progress]) -> dict[tuple[str, str, int], int]:
         """When the oldest open record of each was written, by group, topic and partition."""
@@ -88,7 +134,7 @@ class GroupWatch:
             for place, at_ms in written_ms(self._options, group, positions).items()
         }
 
-    def _look(self, group: str) -> list[Progress]:
+    def _look(self, group: str, named: Place | None) -> list[Progress]:
         members = self._reader.members(group)
         found = self._reader.of(group, members.owners)
         if members.number:
@@ -99,7 +145,8 @@ class GroupWatch:
                 "dead-letter topics; is it spelt so, and is this its cluster? Of groups with such "
                 f"topics {there_are(group, self._reader.groups())}"
             )
-        if members.known:
+        concerned = named is None or any(each.topic == named[0] for each in found)
+        if members.known and concerned:
             self._say_once(f"group {group} has no members: no worker is running")
         return found
 

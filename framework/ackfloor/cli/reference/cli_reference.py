@@ -27,7 +27,7 @@ _HEAD: Final = """\
 Data goes to standard output, everything else to standard error. Every option has an environment
 variable; the option on the command line is stronger. Four options of `run` are settings as well
 ([configuration](config.md)): `--workers`, `--listen`, `--log-level` and `--log-format` overrule
-`app.workers` and so on, from wherever those come.
+`app.workers` and so on, from wherever those come. A text that is not UTF-8 is refused.
 
 A row of a table is one line. Where a terminal is too narrow, a table leaves out the columns that it
 then names on standard error; names, places and fingerprints are never cut or folded. A pipe gets
@@ -45,12 +45,14 @@ _EXIT_CODES: Final = {
     "(`--yes`) is missing or was not given. `topics plan "
     "--detailed-exitcode`: something is to be created.",
     Exit.START: "The app can't be imported, or a setting (of the file or the environment), a "
-    "handler or a topic is refused. Nothing was started.",
+    "handler or a topic's name is refused, by the broker as well. Nothing was handled.",
     Exit.KAFKA_UNREACHABLE: "No broker answered, or none within `--connect-timeout`.",
     Exit.PARTIAL: "Part of the work was done. `config set` and `breaker`: a worker refused the "
     "change, or has not answered yet.",
     Exit.FORCED: "`run` was forced to stop: handlers were cut short or a worker was killed, and "
     "their records come again.",
+    Exit.NOT_READY: "What the start needs is not there: a topic is missing, or the app's lifespan "
+    "failed. Nothing was handled; started again, it may work.",
     Exit.WORN_OUT: "Between a worker process and `run` only: too many abandoned handlers, replace "
     "me at once.",
     Exit.FENCED: "Between a worker process and `run` only: another process has taken this worker's "

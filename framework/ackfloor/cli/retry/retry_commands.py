@@ -23,6 +23,7 @@ from ackfloor.cli.shared.parameters import (
     LimitOption,
     OfGroupOption,
 )
+from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, address_of, state_if_any, workers_of
 from ackfloor.cli.shared.times import moment
@@ -38,7 +39,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
 )
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
-from ackfloor.dead_letters.commands.selection import counted, place_of
+from ackfloor.dead_letters.commands.selection import place_of
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
@@ -112,15 +113,17 @@ def show(
             typer.echo(json_text(fields_of(found, rules), indent=2))
         return
     records: list[DeadLetter] = []
-    misses = Misses(wanted)
+    misses, more = Misses(wanted), False
     for record in counted(retry_topics.open(place), place):
         if not misses.matches(record):
             continue
         if len(records) == limit:
-            typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+            more = True
             break
         records.append(record)
     print_rows(_record_rows(records, rules), output, spare=OPTIONAL_COLUMNS)
+    if more:
+        typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
     misses.tell()
 
 

@@ -25,6 +25,7 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
     YesOption,
 )
+from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.run_address import (
     ControlFailed,
     ListensOption,
@@ -37,7 +38,7 @@ from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
-from ackfloor.dead_letters.commands.selection import Places, counted
+from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH

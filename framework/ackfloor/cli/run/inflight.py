@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from ackfloor.cli.handlers.handler_list import paused_remarks
+from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, noisy_key_remarks
 from ackfloor.cli.lanes.lane_list import lane_remarks
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, age_s, read_state, unreported, workers_of
 from ackfloor.core.values.durations import parse_duration
+from ackfloor.core.values.printable import plain
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
 #: The columns that a narrow table drops, in this order.
@@ -40,15 +42,28 @@ def inflight(
     It asks the run at its address. A run names the 20 longest-running records of each handler of
     each worker, and says how many more there are. "left_s" is empty without a consume timeout, and
     below 0 if a handler goes on beyond it. "behind" is how many records of the same key or
-    partition wait for it, if the handler keeps an order. No payload and no key is shown.
+    partition wait for it, if the handler keeps an order. No payload is shown, and of keys only
+    those that are noisy or hang, as [redaction] allows.
+
+    A line says where all slots of a handler are held by deliveries that run far longer than usual.
     """
     shortest_s = parse_duration(older_than, field="--older-than")
     state = read_state(listen, config)
     found = [row for row in _rows(state) if row["running_s"] >= shortest_s]
     found.sort(key=lambda row: -row["running_s"])
-    columns = (*COLUMNS, "stack") if trace else COLUMNS
+    below = trace and output is RowsOutput.table
+    columns = (*COLUMNS, "stack") if trace and not below else COLUMNS
     print_rows([{name: row[name] for name in columns} for row in found], output, columns, SPARE)
-    for text in (*_left_out(state), *lane_remarks(state), *paused_remarks(state)):
+    for line in _stacks(found) if below else ():
+        typer.echo(line)
+    remarks = (
+        *_left_out(state),
+        *full_slot_remarks(state),
+        *noisy_key_remarks(state),
+        *lane_remarks(state),
+        *paused_remarks(state),
+    )
+    for text in remarks:
         typer.secho(text, fg="yellow", err=True)
 
 
@@ -68,6 +83,14 @@ def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "pid": worker["pid"],
                 "stack": each.get("stack", []),
             }
+
+
+def _stacks(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The records with their stacks, which are too long for a column."""
+    for row in rows:
+        if row["stack"]:
+            yield plain(f"{row['record']} ({row['handler']})")
+            yield from (f"  {plain(frame)}" for frame in row["stack"])
 
 
 def _left_out(state: Mapping[str, Any]) -> Iterator[str]:

@@ -18,7 +18,12 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.run.reload import run_reloading
-from ackfloor.cli.shared.parameters import AppArgument, ConfigOption, FactoryOption
+from ackfloor.cli.shared.parameters import (
+    AppArgument,
+    ConfigOption,
+    FactoryOption,
+    ServersOption,
+)
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
@@ -75,6 +80,7 @@ def run(
         ),
     ] = None,
     config: ConfigOption = None,
+    bootstrap_servers: ServersOption = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
     ] = None,
@@ -88,6 +94,7 @@ def run(
     committed. A second one stops now.
     """
     flags = {
+        "kafka.bootstrap_servers": bootstrap_servers,
         "app.workers": workers,
         "app.listen": listen,
         "app.log_level": log_level,
@@ -102,6 +109,7 @@ def run(
             "--only": only,
             "--connect-timeout": connect_timeout,
             "--config": config,
+            "--bootstrap-servers": bootstrap_servers,
             "--log-level": log_level,
             "--log-format": log_format,
         }
@@ -151,7 +159,8 @@ def _supervised(
     set_up_logging(settings.log_level, settings.log_format, "run", redaction)
     launch.check_handlers()
     release = launch.worker_config().release
-    log.info("group %s, release %s", launch.settings.group, release or "not said: set app.release")
+    named = f", release {release}" if release else ""
+    log.info("group %s%s", launch.settings.group, named)
     # Before the wait for Kafka, so that /livez and /readyz answer meanwhile: alive, not ready.
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(

@@ -119,18 +119,19 @@ def _row(broker: BackgroundBroker) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from ackfloor.cli.shared.tables import print_table
 
-    table = Table("name", "state", "nodes")
-    # People copy it into shells: a narrow terminal must not fold it.
-    table.add_column("bootstrap servers", no_wrap=True)
-    table.add_column("started")
-    for row in rows:
-        servers = row["bootstrap_servers"].replace(",", "\n")
-        nodes = f"{row['nodes_running']}/{row['nodes']}"
-        table.add_row(row["name"], row["state"], nodes, servers, row["started_at"])
-    Console().print(table)
+    shown = [
+        {
+            "name": row["name"],
+            "state": row["state"],
+            "nodes": f"{row['nodes_running']}/{row['nodes']}",
+            "bootstrap servers": row["bootstrap_servers"].split(","),
+            "started": row["started_at"],
+        }
+        for row in rows
+    ]
+    print_table(shown, spare=("started", "nodes"))
 
 
 @contextmanager

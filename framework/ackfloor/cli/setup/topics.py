@@ -10,7 +10,10 @@ import typer
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.parameters import (
+    OF_SETTINGS,
     AppArgument,
+    Brokers,
+    BrokersOption,
     DryRunOption,
     FactoryOption,
     Output,
@@ -40,10 +43,11 @@ def plan(
     ] = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Show which topics exist, which would be created, and what differs. Changes nothing."""
-    _, plans = _plan(app, factory, connect_timeout)
+    _, plans = _plan(app, factory, connect_timeout, brokers)
     _show(plans, output)
     if detailed_exitcode and any(p.action is Action.CREATE for p in plans):
         raise typer.Exit(Exit.USAGE)
@@ -56,10 +60,11 @@ def apply(
     dry_run: DryRunOption = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Create the missing topics. Existing ones are never changed or deleted."""
-    cluster, plans = _plan(app, factory, connect_timeout)
+    cluster, plans = _plan(app, factory, connect_timeout, brokers)
     _show(plans, output)
     missing = [p.topic for p in plans if p.action is Action.CREATE]
     if dry_run or not missing:
@@ -70,8 +75,11 @@ def apply(
         typer.echo(f"created {name}", err=True)
 
 
-def _plan(app: str, factory: bool, connect_timeout: str) -> tuple[Cluster, tuple[TopicPlan, ...]]:
-    launch = Launch.of(load_app(app, factory=factory), flags={})
+def _plan(
+    app: str, factory: bool, connect_timeout: str, brokers: Brokers
+) -> tuple[Cluster, tuple[TopicPlan, ...]]:
+    loaded = load_app(app, factory=factory)
+    launch = Launch.of(loaded, flags=brokers.flags, config=brokers.config)
     cluster = Cluster(launch.kafka_options())
     cluster.wait(parse_duration(connect_timeout, field="--connect-timeout"))
     return cluster, launch.plan_topics(cluster)

@@ -3,7 +3,8 @@
 An option that takes one value may be given once. The parser underneath would silently take the last
 value, and with a filter that could widen a replay or a discard. For the same reason a variable that
 looks like one of an option but is none is refused, and so is an option with an empty value, which
-is what a shell makes of `--resume "$JOB"` if JOB is not set.
+is what a shell makes of `--resume "$JOB"` if JOB is not set. A text that is not UTF-8 is refused,
+too: no name in Kafka is such a text, printing one fails, and the Kafka client crashes on it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
+from itertools import accumulate
 from typing import Any, get_type_hints
 
 import typer
@@ -25,6 +27,9 @@ from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
 #: Options that may have an empty value: keys of records may be empty.
 MAY_BE_EMPTY = frozenset({"key"})
+
+#: Characters of a first sentence: lists of commands wrap it, and cut none.
+LONGEST_HELP = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Made:
 
 
 class Command(TyperCommand):
-    """A command that refuses options that are given twice or with an empty value.
+    """A command that refuses options given twice or with an empty value, and text not in UTF-8.
 
     Args:
         variables: see `Commands`.
@@ -57,7 +62,8 @@ class Command(TyperCommand):
         """Read the command line.
 
         Raises:
-            typer.BadParameter: an option of one value is given more than once, or is empty.
+            typer.BadParameter: an option of one value is given more than once, or is empty; a text
+                is not UTF-8.
         """
         if not ctx.resilient_parsing:  # shell completion: the line is incomplete
             values, _, given = self.make_parser(ctx).parse_args(args=list(args))
@@ -68,7 +74,13 @@ class Command(TyperCommand):
                 if values.get(option.name) == "" and option.name not in MAY_BE_EMPTY:
                     why = "is empty: give it a value, or leave it out"
                     raise typer.BadParameter(why, ctx, option)
+            for parameter in self.params:
+                _refuse_broken_text(ctx, parameter, values.get(parameter.name))
         return super().parse_args(ctx, args)
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 -- lists wrap it
+        """The first sentence of the help, in full."""
+        return super().get_short_help_str(LONGEST_HELP)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
@@ -116,6 +128,8 @@ def _with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _refuse_unknown_variables(root: Any) -> None:
+    if not any(_may_be_an_options(variable.upper(), root) for variable in os.environ):
+        return  # all commands would be imported for nothing
     twins = tuple(f"{PREFIX}{name.upper()}_" for name in _names(root))
     known = set(_variables(root))
     for variable, value in sorted(os.environ.items()):
@@ -124,6 +138,14 @@ def _refuse_unknown_variables(root: Any) -> None:
             fix = nearest(name, {each: each for each in known}, "`--help` names the variables")
             why = "no option has this variable"
             raise ConfigError(variable, HIDDEN, why, fix, source="the environment")
+
+
+def _may_be_an_options(variable: str, root: Any) -> bool:
+    """Whether a variable begins with the name of a command."""
+    words = variable.removeprefix(PREFIX).lower().split("_")
+    firsts = accumulate(words, lambda before, word: f"{before}_{word}")
+    commands = getattr(root, "commands", {})
+    return variable.startswith(PREFIX) and any(each in commands for each in firsts)
 
 
 def _names(root: Any) -> Iterator[str]:
@@ -147,6 +169,29 @@ def _variables(command: Any) -> Iterator[str]:
         yield from [found] if isinstance(found, str) else found
 
 
+def _refuse_broken_text(ctx: Any, parameter: Any, given: object) -> None:
+    """Refuse bytes that are not UTF-8, which Python has in a text as lone surrogates.
+
+    Before the values are converted: the error of a converter would hold the text.
+
+    Args:
+        given: on the command line: a text, several, a flag's value, or something that is falsy.
+    """
+    texts = given or parameter.resolve_envvar_value(ctx)
+    for text in texts if isinstance(texts, list | tuple) else [texts]:
+        if isinstance(text, str) and _is_broken(text):
+            seen = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+            raise typer.BadParameter(f"'{seen}' is not UTF-8", ctx, parameter)
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _is_single(parameter: Any) -> bool:
     """Whether an option takes one value; a flag may be repeated."""
     return (
@@ -164,7 +209,8 @@ class Commands(typer.Typer):
     """
 
     def __init__(self, *, name: str, variables: str = "", **more: Any) -> None:
-        super().__init__(name=name, **more)
+        # As markup, help would lose what it has in brackets: `[app]` is a section of the settings.
+        super().__init__(name=name, rich_markup_mode=None, **more)
         self._command = partial(Command, variables=variables or name)
 
     def command(self, *args: Any, **more: Any) -> Callable[[Any], Any]:

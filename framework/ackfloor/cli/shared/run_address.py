@@ -58,6 +58,12 @@ class ControlFailed(AckfloorError):
     """The run did not do what was asked."""
 
 
+class NoToken(ControlFailed):
+    """The file of `--token-file` can't be read, or holds no token."""
+
+    exit_code = Exit.USAGE
+
+
 class NoAddress(ControlFailed):
     """The value of `--listen` is not an address."""
 
@@ -128,7 +134,8 @@ def credentials(
     try:
         return listen, read_token(token_file, named)
     except ConfigError as exc:
-        raise ControlFailed(str(exc)) from None
+        failed = ControlFailed if named == FIELD else NoToken
+        raise failed(str(exc)) from None
 
 
 def post(listen: str, token: str, path: str, tree: object) -> Any:

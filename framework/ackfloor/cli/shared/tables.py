@@ -2,13 +2,15 @@
 
 People copy names into the next command: a place, a topic, a fingerprint, a job. So no cell is ever
 wrapped, and no name is cut. In a terminal that is too narrow, a table drops columns in the order
-that its command gives; of those, free text is shortened first. A row that is still too long goes on
-in the terminal's next line and can be copied in one piece. A pipe gets everything.
+that its command gives; of those, free text is shortened first, and an error loses its module but
+never goes: it is what people look for. A row that is still too long goes on in the terminal's next
+line and can be copied in one piece. A pipe gets everything.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 import typer
@@ -25,6 +27,11 @@ PIPE_WIDTH = 200
 #: Columns that may be shortened, and to how many characters at least.
 FREE_TEXT = frozenset({"key", "message", "note", "notes", "why"})
 LEAST = 12
+#: Columns of errors: of one that is a class, a narrow table shows the name without its module.
+ERRORS = frozenset({"error"})
+_CLASS = re.compile(r"(?:\w+\.)+(?P<name>\w+)")
+#: Columns of numbers that name something, and count nothing.
+NAMES = frozenset({"partition", "pid", "worker"})
 #: Characters around all columns, and between two of them.
 _EDGES, _BETWEEN = 2, 2
 
@@ -55,7 +62,7 @@ def fitted(
         width: characters of a line; None for no limit.
         spare: the columns that may be dropped, in this order.
     """
-    cells = {name: [_cell(row[name]) for row in rows] for name in (rows[0] if rows else ())}
+    cells = {name: [_cell(name, row[name]) for row in rows] for name in (rows[0] if rows else ())}
     widths = {name: _width(name, column) for name, column in cells.items()}
     gone: list[str] = []
     for name in spare if width is not None else ():
@@ -65,7 +72,10 @@ def fitted(
         if name not in widths:
             continue
         left = widths[name] - over
-        if name in FREE_TEXT and left >= LEAST:
+        if name in ERRORS:
+            cells[name] = [_without_module(cell) for cell in cells[name]]
+            widths[name] = _width(name, cells[name])
+        elif name in FREE_TEXT and left >= LEAST:
             widths[name] = left
         else:
             del widths[name]
@@ -107,14 +117,21 @@ def console(pipe_width: int = PIPE_WIDTH) -> Console:
     return found
 
 
-def _cell(value: object) -> Text:
+def _without_module(cell: Text) -> Text:
+    match = _CLASS.fullmatch(cell.plain)
+    return cell if match is None else Text(match["name"])
+
+
+def _cell(name: str, value: object) -> Text:
     if value is None or value == "":
         return Text("-")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     if isinstance(value, list | tuple):
         return Text("\n".join(_line(each) for each in value) or "-")
-    return Text(f"{value:,}" if isinstance(value, int | float) else _line(value))
+    if isinstance(value, int | float) and name not in NAMES:
+        return Text(f"{value:,}")
+    return Text(_line(value))
 
 
 def _line(value: object) -> str:

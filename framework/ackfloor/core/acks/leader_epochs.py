@@ -5,6 +5,10 @@ election), the offsets cut off are used again, under a newer epoch. That disting
 record from a later one at its offset.
 
 Epochs never fall along a log, so a few (first offset, epoch) steps are enough.
+
+Below the floor nothing is remembered of single offsets. There the broker is asked: a commit says in
+which epoch the log was at its position, and whoever starts there has the broker say where that
+epoch ends now. If below the position, the log was truncated below it.
 """
 
 from __future__ import annotations
@@ -21,17 +25,23 @@ UNKNOWN = -1
 
 
 class LeaderEpochs:
-    """The epochs of what was read from one partition, as steps."""
+    """The epochs of what was read from one partition, as steps.
 
-    __slots__ = ("_epochs", "_firsts", "_last")
+    Attributes:
+        read_to: the offset after the highest that was read, -1 before the first.
+    """
+
+    __slots__ = ("_epochs", "_firsts", "_last", "read_to")
 
     def __init__(self) -> None:
+        self.read_to = -1
         self._firsts: list[int] = []
         self._epochs: list[int] = []
         self._last = UNKNOWN
 
     def note(self, read: Sequence[TrackedDelivery]) -> None:
         """Records were read, in offset order; the usual batch costs one look."""
+        self.read_to = max(self.read_to, read[-1].record_offset + 1)
         if leader_epoch(read[-1]) == self._last:
             return
         for delivery in read:

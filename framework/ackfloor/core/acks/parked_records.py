@@ -20,6 +20,7 @@ from ackfloor.core.records.envelope import (
     ATTEMPT,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
+    ORIGIN_TIMESTAMP,
     ORIGIN_TOPIC,
     REPLAYS,
     read_count,
@@ -75,7 +76,8 @@ class ParkedRecords:
             return None
         attempt = read_count(headers.get(ATTEMPT)) or 0
         replays = read_count(headers.get(REPLAYS)) or 0
-        return ParkedRecord(record.offset(), key, origin_offset, attempt, replays)
+        written_ms = read_count(headers.get(ORIGIN_TIMESTAMP))
+        return ParkedRecord(record.offset(), key, origin_offset, attempt, replays, written_ms)
 
     def _is_settled(self, record: Record) -> bool:
         epoch = record.leader_epoch()

@@ -112,7 +112,11 @@ class Completions:
         size = sum([d.size for d in handled])
         assignment.open_bytes -= size
         assignment.stats.acked += handled
-        self._lanes_go_on(assignment.handler, handled)
+        last, handler = handled[-1], assignment.handler
+        handler.usual.took(last.finished_s - last.started_s)
+        if (fair := handler.queue.fair) is not None:
+            fair.ended(handled)
+        self._lanes_go_on(handler, handled)
         state.flow.sub(len(handled), size)
         state.commits.settled(len(handled))
 
@@ -150,13 +154,15 @@ class Completions:
             stats.replays_failed += isinstance(outcome, Failed | Rejected)
         elif envelope.not_before_ms is not None:
             started_ms = now.wall_ms - (now.mono_s - delivery.started_s) * 1000
-            stats.attempts.append(delivery.attempt)
+            stats.attempts.append(envelope.attempt + 1)
             stats.lateness_s.append((started_ms - envelope.not_before_ms) / 1000)
 
     def _ended(self, delivery: TrackedDelivery, now: Now) -> None:
         """A delivery ended in another way than handled."""
         outcome = delivery.outcome
         assignment = delivery.assignment
+        if (fair := assignment.handler.queue.fair) is not None:
+            fair.ended((delivery,))
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
             self._lanes_go_on(assignment.handler, (delivery,))
@@ -278,6 +284,8 @@ class Completions:
     def _report_timeout(self, delivery: TrackedDelivery, now: Now) -> None:
         assignment = delivery.assignment
         due_s = delivery.deadline_s
+        if (fair := assignment.handler.queue.fair) is not None:
+            fair.timed_out(delivery)
         self._state.events.append(
             DeliveryTimedOut(
                 assignment.source_topic,

@@ -209,9 +209,9 @@ class Engine:
             a for a in found if a is not None and (a.commit.outstanding or a.commit.in_doubt)
         )
 
-    def gone(self, partition: TopicPartition, position: int) -> None:
+    def gone(self, partition: TopicPartition, position: int, end: int) -> None:
         """Retention has removed what was to be read next; what was read is still here."""
-        self._intake.gone(partition, position)
+        self._intake.gone(partition, position, end)
 
     def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
         """The topics of these partitions were deleted; what was read of them is still here."""
@@ -278,6 +278,32 @@ class Engine:
         """The next units for a handler's executor, which has not started `queued` of its units."""
         return self._scheduler.next_units(self._state.handlers[handler], queued, now)
 
+    def counts_starts(self, handler: str) -> bool:
+        """Whether it must be known what runs before `next_units`: a process tells when it has begun
+        only where its executor is asked, and a rate counts what has not."""
+        state = self._state.handlers[handler]
+        return state.rate is not None and state.rules.killable
+
+    def look_due(self, handler: str, now: Now) -> bool:
+        """Whether what runs of a handler is to be looked at now; see `look`."""
+        fair = self._state.handlers[handler].queue.fair
+        return fair is not None and fair.look_due(now.mono_s)
+
+    def look(self, handler: str, running: Iterable[TrackedDelivery], now: Now) -> bool:
+        """Look at what occupies a handler's slots: which keys are noisy, and which hang.
+
+        Returns whether its executor should give back what it has not started, for another order.
+        """
+        state = self._state.handlers[handler]
+        fair = state.queue.fair
+        return fair is not None and fair.look(
+            running, state.rules.concurrency, now.mono_s, state.rules.consume_timeout_s
+        )
+
+    def next_last(self, handler: str, queued: int, now: Now) -> Sequence[Unit]:
+        """The next units for slots that have nothing else; ask for `next_units` before."""
+        return self._scheduler.next_last(self._state.handlers[handler], queued, now)
+
     def returned(self, handler: str, units: Sequence[Unit]) -> None:
         """An executor gave back what it has not started, in order."""
         self._scheduler.returned(self._state.handlers[handler], units)
@@ -286,6 +312,8 @@ class Engine:
         """A handler asked for a pause; its executor gives back what it has not started."""
         state = self._state.handlers[handler]
         self._breakers.paused(state)
+        if state.rate is not None:
+            state.rate.started_unseen()
         self._pauses.begin(state, duration_s, reason, now)
 
     def pause(self, handler: str, until_s: float, reason: str, now: Now) -> None:
@@ -295,6 +323,15 @@ class Engine:
     def resume(self, handler: str, now: Now) -> None:
         """An operator resumes a handler; a pause that it asked for itself goes on."""
         self._pauses.resume(self._state.handlers[handler], now)
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Topics have so many partitions now: shares of rates go by them."""
+        self._state.counted(counts)
+
+    @property
+    def rationed(self) -> bool:
+        """Whether all that waits for a slot waits for its handler's rate."""
+        return self._scheduler.rationed()
 
     @property
     def in_question(self) -> bool:
@@ -326,9 +363,10 @@ class Engine:
 
     # Reports from Kafka.
 
-    def published(self, write: PendingWrite, now: Now) -> None:
-        """The broker confirmed a write: its record is settled."""
-        self._outbox.published(write, now)
+    def published(self, writes: Iterable[PendingWrite], now: Now) -> None:
+        """The broker confirmed writes: their records are settled."""
+        for write in writes:
+            self._outbox.published(write, now)
 
     def publish_failed(self, write: PendingWrite, error: str, *, too_large: bool, now: Now) -> None:
         """A write failed: its record stays open, and the write is retried."""
@@ -400,7 +438,14 @@ class Engine:
             handler = state.handlers[rules.name]
             if handler.rules.consume_timeout_s != rules.consume_timeout_s:
                 handler.timeout_since_s = now.mono_s
+            grouped, limit = handler.rules.fair_key, handler.rules.rate_per_s
             handler.rules = rules
+            if grouped != rules.fair_key:
+                handler.group_anew()
+                state.take_back(handler)
+            if limit != rules.rate_per_s:
+                handler.limit_anew()
+                state.take_back(handler)
         state.flow.replace(reloaded.limits, state.assignments.values())
         state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
         self._completions.deadlines.replan()
@@ -414,7 +459,7 @@ class Engine:
 
     def tick(self, now: Now) -> None:
         """Do what is due: release tiers, retry writes, end pauses, start trials, commit floors."""
-        self._intake.tick()
+        self._intake.tick(now)
         self._quarantines.tick(now)
         self._redeliveries.tick(now)
         self._outbox.tick(now)
@@ -434,11 +479,13 @@ class Engine:
             state.balance()
 
     def next_wakeup_s(self, now: Now) -> float:
-        """Monotonic seconds at which `tick` or `expire` has something to do."""
-        return min(self._state.commits.next_s, self.next_scan_s, self.next_due_s(now))
+        """Monotonic seconds at which `tick`, `expire` or `look` has something to do."""
+        fair = [handler.queue.fair for handler in self._state.handlers.values()]
+        looks_s = [each.next_s() for each in fair if each is not None]
+        return min(self._state.commits.next_s, self.next_scan_s, self.next_due_s(now), *looks_s)
 
     def next_due_s(self, now: Now) -> float:
-        """The same for waiting records, refused writes, pauses and trials; inf without any."""
+        """The same for waiting records, refused writes, pauses, trials, rates; inf without any."""
         return min(
             self._redeliveries.next_s(now),
             self._quarantines.next_s(now),
@@ -446,4 +493,5 @@ class Engine:
             self._batches.next_s(),
             self._pauses.next_s(),
             self._breakers.next_s(now),
+            self._scheduler.next_s(),
         )

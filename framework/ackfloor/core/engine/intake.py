@@ -21,17 +21,15 @@ from ackfloor.core.messages.events import (
     RecordsSkipped,
 )
 from ackfloor.core.outbox.outbox import Outbox
-from ackfloor.core.records.envelope import DID_NOT_FAIL, Envelope, read_envelope
+from ackfloor.core.records.envelope import Envelope, read_envelope
 from ackfloor.core.records.record import Now, Record, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.scheduling.quarantined_keys import Quarantines
-from ackfloor.core.scheduling.redeliveries import Redeliveries
+from ackfloor.core.scheduling.redeliveries import Redeliveries, due_s
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
-#: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
-LONGEST_WAIT = 2
 _NOTHING = Envelope()
 
 
@@ -62,7 +60,8 @@ class Intake:
         self._suspects = suspects
         self._redeliveries = redeliveries
         self._quarantines = quarantines
-        #: Records that were read before their partition's retry partitions were known.
+        #: Records that were read before their partition's retry partitions were known, or before
+        #: the end of the transaction that wrote them.
         self._awaiting: dict[Assignment, list[TrackedDelivery]] = {}
         #: Partitions of deleted topics with open records -> whether their waits were ended.
         self._orphans: dict[Assignment, bool] = {}
@@ -96,48 +95,55 @@ class Intake:
                 limits=state.flow.limits,
                 restored=restored,
                 topic_hash=topic_hash(start.topic_id),
+                leader_epoch=start.leader_epoch,
             )
-            if start.committed:
-                assignment.commit.position = start.position
-                if not start.topic_id or (start.metadata and restored is None):
-                    # Its metadata can't be used here: don't replace it at once.
-                    assignment.commit.sent_s = now.mono_s
-            else:
-                state.commits.hurry()
+            self._note_commit(assignment, start, restored, now)
             state.assignments[start.topic, start.partition] = assignment
-            self.gone(TopicPartition(start.topic, start.partition), start.position)
+            self._lose(assignment, start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
             self._await_tiers(assignment, start, now)
-        self._forget_shares()
+        state.forget_shares()
         state.flow.look_again()
         state.events.append(PartitionsAssigned(came))
+
+    def _note_commit(
+        self, assignment: Assignment, start: StartPosition, restored: GapSet | None, now: Now
+    ) -> None:
+        """Note what the group has committed of a partition that came."""
+        if not start.committed:
+            self._state.commits.hurry()
+            return
+        assignment.commit.position = start.position
+        if not start.topic_id or (start.metadata and restored is None):
+            # Its metadata can't be used here: don't replace it at once.
+            assignment.commit.sent_s = now.mono_s
 
     def _await_tiers(self, assignment: Assignment, start: StartPosition, now: Now) -> None:
         """Where keys are quarantined, nothing of a partition starts before its retry partitions
         are here."""
         if not assignment.handler.rules.quarantines:
             return
-        assignment.others_unread = start.others
-        began = self._quarantines.assigned(assignment, start.parked, now)
+        assignment.log_end, assignment.others_unread = start.log_end, start.others
+        began = self._quarantines.assigned(assignment, start, now)
         # Source partitions last: what they have may be a copy of what is in a retry partition.
         for each in sorted(began, key=lambda one: one.tier_s is None):
             if read := self._awaiting.pop(each, None):
                 self._enter(each, read, sum(d.size for d in read), now)
 
-    def _forget_shares(self) -> None:
-        """Have the shares computed anew: the worker owns other partitions now."""
-        for handler in self._state.handlers.values():
-            handler.share = None
-
-    def gone(self, partition: TopicPartition, position: int) -> None:
-        """The log begins at `position` now: what was not read below it never comes."""
+    def gone(self, partition: TopicPartition, position: int, end: int) -> None:
+        """The log goes from `position` to `end` now: what was not read below it never comes."""
         assignment = self._state.assignments.get((partition.topic, partition.partition))
-        lost = 0 if assignment is None else assignment.tracker.lose(position)
+        if assignment is None or not self._lose(assignment, position):
+            return
+        if assignment.handler.rules.quarantines:
+            self._quarantines.removed(assignment, end)
+
+    def _lose(self, assignment: Assignment, position: int) -> int:
+        lost = assignment.tracker.lose(position)
         self._state.flow.look_again()
-        if lost and assignment is not None:
-            if assignment.handler.rules.quarantines:
-                self._quarantines.unread(assignment)
-            self._state.events.append(RecordsLost(partition.topic, partition.partition, lost))
+        if lost:
+            self._state.events.append(RecordsLost(assignment.topic, assignment.partition, lost))
+        return lost
 
     def deleted(self, ends: Iterable[tuple[TopicPartition, int]]) -> None:
         """The topics of these partitions were deleted, and ended there as far as is known.
@@ -158,7 +164,7 @@ class Intake:
             self._state.faults.clear("commit", (partition.topic, partition.partition))
             self._orphans[assignment] = False
             if assignment.handler.rules.quarantines:
-                self._quarantines.unread(assignment)
+                self._quarantines.deleted(assignment)
         self._state.flow.look_again()
         for topic, (lost, kept) in counts.items():
             self._report_deleted(topic, lost, kept)
@@ -235,7 +241,7 @@ class Intake:
         self._suspects.forget_closed()
         for handler in self._state.handlers.values():
             handler.forget_closed()
-        self._forget_shares()
+        self._state.forget_shares()
         self._state.balance()
         self._state.events.append(PartitionsRevoked(tuple(left), lost, open_count))
 
@@ -298,7 +304,7 @@ class Intake:
                 tier,
             )
         )
-        if assignment.awaited:
+        if assignment.awaited or assignment in self._awaiting or self._outbox.leads_to(assignment):
             self._awaiting.setdefault(assignment, []).extend(batch)
         else:
             self._enter(assignment, batch, size, now)
@@ -317,12 +323,12 @@ class Intake:
         times_s: list[float] = []
         if handler.rules.quarantines:
             batch = self._quarantines.read(assignment, batch, now)
-            times_s = [_due_s(d, d.envelope or _NOTHING, now) for d in batch]
+            times_s = [due_s(d, d.envelope or _NOTHING, now) for d in batch]
             size = sum([d.size for d in batch])
         else:
             for delivery in batch:
                 envelope = delivery.envelope = read_envelope(delivery.headers)
-                times_s.append(_due_s(delivery, envelope, now))
+                times_s.append(due_s(delivery, envelope, now))
         assignment.waiting.put_all(times_s, batch, size)
         self._state.waiting[assignment] = None
         self._redeliveries.release(assignment, handler.retry_room(), now)
@@ -360,22 +366,11 @@ class Intake:
         if batch:
             self._state.dispatch(handler, batch)
 
-    def tick(self) -> None:
-        """Forget the partitions of deleted topics that are done."""
+    def tick(self, now: Now) -> None:
+        """Go on with what was read too early; forget the deleted topics that are done."""
+        for assignment in list(self._awaiting):
+            if not (assignment.awaited or self._outbox.leads_to(assignment)):
+                read = self._awaiting.pop(assignment)
+                self._enter(assignment, read, sum(d.size for d in read), now)
         if self._orphans:
             self._drop_finished_orphans()
-
-
-def _due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
-    """When a tier record is due in this tier; at the end of all its waits where it can't hop.
-
-    In monotonic seconds: a wall clock that is set back must not delay it once it was read. It was
-    parked before it was read, so it waits no longer from now than the longest wait in its tier:
-    a later time comes from a worker whose clock was ahead, and would delay all records behind it.
-    """
-    assert delivery.assignment.tier_s is not None
-    wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
-    wait_s = min(wait_s, delivery.assignment.tier_s * LONGEST_WAIT)
-    if delivery.assignment.handler.rules.in_place and envelope.reason not in DID_NOT_FAIL:
-        wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
-    return now.mono_s + wait_s

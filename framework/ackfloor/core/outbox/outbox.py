@@ -25,14 +25,14 @@ from ackfloor.core.messages.fault_causes import (
     Trouble,
     identify,
 )
-from ackfloor.core.outbox.transactional_outbox import Transactions
+from ackfloor.core.outbox.transactional_outbox import Transactions, targets
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Bury, Park, Verdict
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.state.assignment import AfterDeadLetter
+from ackfloor.core.state.assignment import AfterDeadLetter, Assignment
 from ackfloor.core.state.worker_state import WorkerState
 
 #: Seconds after which a write that is not confirmed is worth a fault.
@@ -104,8 +104,12 @@ class Outbox:
         self._publish(self._state.parking.behind(delivery, now), now)
 
     def hold(self, write: PendingWrite, now: Now) -> None:
-        """Write a record that was dead-lettered to a tier as well, where it holds its key."""
-        self._publish(self._state.parking.held(write, now), now)
+        """Write a record that was dead-lettered to a tier as well, where it holds its key.
+
+        In transactions both are written together.
+        """
+        if self.transactions is None:
+            self._publish(self._state.parking.held(write, now), now)
 
     def _publish(self, write: PendingWrite, now: Now) -> None:
         write.delivery.assignment.parking += 1
@@ -115,6 +119,7 @@ class Outbox:
         if self._state.faults.of(FAULT, write) is None:
             self._unconfirmed[write] = now.mono_s
         if self.transactions is not None:
+            write.companion = None if write.settles else self._state.parking.held(write, now)
             self.transactions.add(write)
             return
         self._state.parking.address(write, now)
@@ -143,8 +148,8 @@ class Outbox:
 
     def _forget_write(self, write: PendingWrite) -> None:
         """A write was reported, or is no longer waited for."""
-        write.delivery.assignment.parking -= 1
-        self._under_way.pop(write, None)
+        if self._under_way.pop(write, None) is not None:
+            write.delivery.assignment.parking -= 1
         self._unconfirmed.pop(write, None)
 
     def failed(
@@ -166,9 +171,7 @@ class Outbox:
         self._refused.append(write)
         assignment.refused += 1
         d = write.delivery
-        if write.topic in self._unwritable:
-            self._name_fault(write, now)
-        else:
+        if not self._name_fault(write, now):
             identity = identify(subject or write.topic, error)
             self._state.faults.wait(FAULT, write, identity, error, now.wall_ms)
         self._state.events.append(
@@ -177,13 +180,22 @@ class Outbox:
                 d.partition,
                 d.offset,
                 assignment.handler.rules.name,
-                write.topic,
+                write.topic if subject in {"", TRANSACTION} else subject,
                 error,
                 wait_s,
                 d.attempt,
                 d.topic,
                 write.refusals,
             )
+        )
+
+    def leads_to(self, assignment: Assignment) -> bool:
+        """Whether a retry partition may have what holds the key of a dead letter, of which the
+        transaction is not known to be committed: what it says of the key comes first."""
+        transaction = None if self.transactions is None else self.transactions.under_way
+        return transaction is not None and any(
+            (write.topic, write.partition) == (assignment.topic, assignment.partition)
+            for write in transaction.led
         )
 
     def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
@@ -193,27 +205,34 @@ class Outbox:
             raise RuntimeError("the end of a transaction that is not under way")
         transactions.transaction_ended(transaction, outcome)
         if outcome.committed:
-            for write in transaction.writes:
-                self.published(write, now)
+            self._all_published(transaction, now)
             return
-        again = transactions.not_at_fault(transaction, outcome)
+        refused = transaction.refused(outcome)
+        again = transactions.not_at_fault(transaction, refused)
         innocent = set(again)
-        for write in transaction.writes:
+        for write in transaction.queued:
             if write in innocent:
                 continue
-            refusal = outcome.refusals.get(write)
-            error, too_large = refusal or Refusal(outcome.error)
-            subject = "" if refusal else TRANSACTION
+            subject, refusal = refused.get(write, (TRANSACTION, Refusal(outcome.error)))
+            error, too_large = refusal
             self.failed(write, error, too_large=too_large, now=now, subject=subject)
         here = [write for write in again if not write.delivery.assignment.closed]
         for write in here:
-            if (refusal := outcome.refusals.get(write)) is not None:
+            if write in refused:
                 # Too large together: each goes in a transaction of its own now.
+                topic, (error, _) = refused[write]
                 self._unconfirmed.pop(write, None)
-                identity = identify(write.topic, refusal.error)
-                self._state.faults.wait(FAULT, write, identity, refusal.error, now.wall_ms)
+                self._state.faults.wait(FAULT, write, identify(topic, error), error, now.wall_ms)
         transactions.again(here)
         self._forget([write for write in again if write.delivery.assignment.closed])
+
+    def _all_published(self, transaction: Transaction, now: Now) -> None:
+        leading = set(transaction.led.values())
+        for write in transaction.writes:
+            if write not in leading:
+                # Nothing of it is left to be written: its record is settled.
+                write.after = "continue"
+            self.published(write, now)
 
     def _forget(self, writes: Iterable[PendingWrite]) -> None:
         """Drop writes that are no longer to be made."""
@@ -256,15 +275,9 @@ class Outbox:
             if waited_s < UNCONFIRMED_S:
                 return
             del self._unconfirmed[write]
-            identity = Identity(self._target(write, now), UNCONFIRMED)
+            identity = Identity(targets(write, self._state.parking, now)[0], UNCONFIRMED)
             since_ms = now.wall_ms - round(waited_s * 1000)
             self._state.faults.wait(FAULT, write, identity, "no broker confirms it", since_ms)
-
-    def _target(self, write: PendingWrite, now: Now) -> str:
-        """The target of a write; one that waits for its transaction may not have it yet."""
-        if not write.topic:
-            self._state.parking.address(write, now)
-        return write.topic
 
     # Problems that the brokers report.
 
@@ -284,17 +297,19 @@ class Outbox:
         mended = before.keys() - self._unwritable.keys()
         if mended:
             for write in self._refused:
-                if write.topic in mended:
+                if not mended.isdisjoint(targets(write, self._state.parking, now)):
                     write.retry_at_s = now.mono_s
 
-    def _name_fault(self, write: PendingWrite, now: Now) -> None:
+    def _name_fault(self, write: PendingWrite, now: Now) -> bool:
         """Add a write to its topic's fault, where the brokers report one."""
-        topic = self._target(write, now)
-        trouble = self._unwritable.get(topic)
-        if trouble is not None:
-            self._unconfirmed.pop(write, None)
-            identity = Identity(topic, trouble.cause)
-            self._state.faults.wait(FAULT, write, identity, trouble.why, now.wall_ms)
+        for topic in targets(write, self._state.parking, now):
+            trouble = self._unwritable.get(topic)
+            if trouble is not None:
+                self._unconfirmed.pop(write, None)
+                identity = Identity(topic, trouble.cause)
+                self._state.faults.wait(FAULT, write, identity, trouble.why, now.wall_ms)
+                return True
+        return False
 
     def doubtful(self, now: Now) -> bool:
         """Whether a write was refused, or is under way for longer than usual."""
@@ -316,6 +331,7 @@ def _moved(write: PendingWrite, now: Now) -> Event:
             verdict.reason,
             verdict.failure.error_type,
             assignment.topic,
+            verdict.by_operator,
         )
     if isinstance(verdict, Park):
         return RecordParked(

@@ -15,6 +15,9 @@ T3  A write goes only if the commit says that its record is settled. Where a gap
 T4  One write that fails aborts all. Those that did not cause it go again at once; a topic that
     refused one has transactions of its own until it takes one, and a record that was refused
     for its size has one to itself.
+T5  A dead letter that holds its key and what holds it there (`together`) are written in one
+    transaction, which settles the record. What is led is never queued: it is refused, or goes
+    again, as its dead letter does.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from ackfloor.core.messages.fault_causes import Trouble
+from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now
@@ -36,6 +40,29 @@ MOST_WRITES = 500
 MOST_BYTES = 32 * 1024 * 1024
 #: Seconds until writes that no commit could settle are looked at again.
 LOOK_AGAIN_S = 0.5
+
+
+def together(write: PendingWrite) -> tuple[PendingWrite, ...]:
+    """What is written with a queued write, or not at all; that one first.
+
+    A dead letter with nothing behind it that would go along holds no key.
+    """
+    held, delivery = write.companion, write.delivery
+    if held is None:
+        return (write,)
+    quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
+    if quarantine is None or not quarantine.has(delivery):
+        # What waits in its lane is behind it too.
+        return write, held
+    return (write, held) if write.after == "hold" or quarantine.behind else (write,)
+
+
+def targets(write: PendingWrite, parking: Parking, now: Now) -> list[str]:
+    """Where a write goes, and what it leads; what waits may not have been addressed yet."""
+    writes = together(write)
+    if not all(each.topic for each in writes):
+        parking.address(write, now)
+    return [each.topic for each in writes]
 
 
 class Transactions:
@@ -93,16 +120,21 @@ class Transactions:
         """Begin a transaction if there is something to write and none is under way."""
         if self.under_way is not None or not self._queue:
             return
-        writes, positions = self._carried(self._chosen(now), now)
-        if not writes:
+        queued, positions = self._carried(self._chosen(now), now)
+        if not queued:
             return
-        for write in writes:
+        writes: list[PendingWrite] = []
+        led: dict[PendingWrite, PendingWrite] = {}
+        for write in queued:
             # Only now: the tier's wait begins when the record is written.
             self._state.parking.address(write, now)
             assignment = write.delivery.assignment
             assignment.commit.outstanding = assignment.commit.transacting = True
             assignment.commit.sent_s = now.mono_s
-        self.under_way = Transaction(tuple(writes), tuple(positions))
+            parts = together(write)
+            writes += parts
+            led.update(dict.fromkeys(parts[1:], write))
+        self.under_way = Transaction(tuple(writes), tuple(positions), led)
         self._state.commands.append(Transact(self.under_way))
 
     def _chosen(self, now: Now) -> list[PendingWrite]:
@@ -110,19 +142,20 @@ class Transactions:
         queue = self._queue
         chosen: list[PendingWrite] = []
         passed_over: list[PendingWrite] = []
-        chosen_group, size = "", 0
-        while queue and len(chosen) < MOST_WRITES:
+        chosen_group, count, size = "", 0, 0
+        while queue and count < MOST_WRITES:
             write = queue.popleft()
             group = self._group(write, now)
             if not self._may_go(write, now) or (chosen and group != chosen_group):
                 passed_over.append(write)
                 continue
-            if chosen and size + write.delivery.size > MOST_BYTES:
+            copies = len(together(write))
+            count, size = count + copies, size + copies * write.delivery.size
+            if chosen and (count > MOST_WRITES or size > MOST_BYTES):
                 queue.appendleft(write)
                 break
             chosen_group = group
             chosen.append(write)
-            size += write.delivery.size
             if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
@@ -134,18 +167,16 @@ class Transactions:
             return f"only {id(write)}"
         if not self._suspects:
             return ""
-        if not write.topic:
-            self._state.parking.address(write, now)
-        return write.topic if write.topic in self._suspects else ""
+        topics = targets(write, self._state.parking, now)
+        return " ".join(topic for topic in topics if topic in self._suspects)
 
     def _may_go(self, write: PendingWrite, now: Now) -> bool:
         assignment = write.delivery.assignment
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
         if self._unwritable:
-            if not write.topic:
-                self._state.parking.address(write, now)
-            if write.topic in self._unwritable:
+            topics = targets(write, self._state.parking, now)
+            if not self._unwritable.keys().isdisjoint(topics):
                 return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
 
@@ -156,9 +187,7 @@ class Transactions:
         offsets: dict[Assignment, set[int]] = {}
         for write in chosen:
             delivery = write.delivery
-            settling = offsets.setdefault(delivery.assignment, set())
-            if write.settles:
-                settling.add(delivery.record_offset)
+            offsets.setdefault(delivery.assignment, set()).add(delivery.record_offset)
         positions: list[CommitPosition] = []
         ends: dict[Assignment, int] = {}
         for assignment, settling in offsets.items():
@@ -167,10 +196,9 @@ class Transactions:
                 ends[assignment] = assignment.tracker.position
                 continue
             position, ends[assignment] = foreseen(assignment, settling)
-            # One that settles nothing as well: the commit is what stops a former owner's write.
-            if min(settling, default=-1) < ends[assignment]:
+            if min(settling) < ends[assignment]:
                 positions.append(position)
-            if max(settling, default=-1) >= ends[assignment]:
+            if max(settling) >= ends[assignment]:
                 self._too_far[assignment] = now.mono_s + LOOK_AGAIN_S
             else:
                 self._too_far.pop(assignment, None)
@@ -200,13 +228,13 @@ class Transactions:
             return
         if outcome.error.startswith(METADATA_TOO_LARGE):
             self._shorten(transaction)
-        several = len(transaction.writes) > 1
+        several = len(transaction.queued) > 1
         for write in outcome.refusals or transaction.writes:
             refusal = outcome.refusals.get(write)
             if refusal is None or not refusal.too_large:
                 self._suspects.add(write.topic)
             elif several:
-                self._oversized.add(write)
+                self._oversized.add(transaction.led.get(write, write))
 
     def _shorten(self, transaction: Transaction) -> None:
         """The broker takes less metadata than the longest of a transaction's commits has."""
@@ -216,18 +244,18 @@ class Transactions:
             assignment.commit.limit_metadata(len(longest.metadata) // 2)
 
     def not_at_fault(
-        self, transaction: Transaction, outcome: TransactionOutcome
+        self, transaction: Transaction, refused: Mapping[PendingWrite, tuple[str, Refusal]]
     ) -> list[PendingWrite]:
         """Writes of an aborted transaction that did not cause the abort.
 
         A record that was refused for its size among others is one of them: a broker refuses a
         batch as a whole.
         """
-        if not outcome.refusals:
+        if not refused:
             return []
-        several = len(transaction.writes) > 1
+        queued = transaction.queued
         return [
             write
-            for write in transaction.writes
-            if (refusal := outcome.refusals.get(write)) is None or (refusal.too_large and several)
+            for write in queued
+            if write not in refused or (refused[write][1].too_large and len(queued) > 1)
         ]

@@ -34,6 +34,7 @@ class PendingWrite:
         headers: own headers and ours, ready to write.
         wait_s: how long it waits in the tier; 0 for the dead-letter topic.
         after: of a dead letter of a quarantined key: what becomes of the records behind it.
+        companion: of such a one in transactions: what holds its key, written along with it.
         refusals: how often the write has failed.
         retry_at_s: monotonic seconds of the next attempt to write it.
     """
@@ -47,6 +48,7 @@ class PendingWrite:
     headers: Headers = ()
     wait_s: float = 0.0
     after: AfterDeadLetter = "continue"
+    companion: PendingWrite | None = None
     refusals: int = 0
     retry_at_s: float = 0.0
 

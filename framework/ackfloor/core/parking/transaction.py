@@ -1,7 +1,8 @@
 """Transaction: parked records and the commit that settles them, written together or not at all.
 
 Its content is fixed when it begins. Its positions assume that its records are written: they hold if
-it is committed, and not otherwise.
+it is committed, and not otherwise. What holds the key of a dead letter is written along with it and
+shares its fate.
 """
 
 from __future__ import annotations
@@ -28,13 +29,27 @@ class Transaction:
     Attributes:
         writes: what it writes, in order.
         positions: what it commits, one of each partition that its records came from.
+        led: what it writes along with a dead letter -> that dead letter.
         hopeless: writes that the brokers have since reported as impossible. The transactional sink
             looks here between two waits, on any thread, and need not wait for the client.
     """
 
     writes: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
+    led: Mapping[PendingWrite, PendingWrite] = field(default_factory=dict)
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
+
+    @property
+    def queued(self) -> tuple[PendingWrite, ...]:
+        """What was queued of it: all but what is led."""
+        return tuple(write for write in self.writes if write not in self.led)
+
+    def refused(self, outcome: TransactionOutcome) -> dict[PendingWrite, tuple[str, Refusal]]:
+        """Which of those made it fail, with what they lead -> at what topic, and why."""
+        return {
+            self.led.get(write, write): (write.topic, refusal)
+            for write, refusal in outcome.refusals.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ turn. The window follows what is measured: it is twice what was started between 
 of the owner thread, at most, in the last `MEASURED_S`; at least one item for each slot; and twice
 as much as before when the slots have emptied it while more was waiting.
 
+Where keys are noisy or hang, what is due of them waits apart (`fair_order`), and the executor gets
+it separately: its slots take it only when they have nothing else.
+
 An item is a delivery, or a free lane of an ordered handler. What the executor is given at once is a
 unit: a delivery, a lane's records, or a batch, formed here. An incomplete batch waits as long as
 all slots are busy: more may join it.
@@ -32,6 +35,7 @@ from ackfloor.core.queues.batch_assembly import (
     may_fill,
     unform,
 )
+from ackfloor.core.queues.fair_order import FairOrder
 from ackfloor.core.queues.lanes import Lane, Lanes, Work
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -55,11 +59,13 @@ class HandlerQueue:
         lanes: the handler's.
         ordered: whether it has any.
         batches: whether it takes batches.
+        fair: which of its keys wait for others, and what waits of them.
 
     Attributes:
         items: those that no executor has, the next one first.
         alone: those that may start although nothing else of the worker may.
         window: how many items the executor may have that it has not started.
+        lacked: how many tokens the next batch takes, where there were too few (see `HandlerRate`).
         calls: batches that were given and have not ended.
     """
 
@@ -72,17 +78,23 @@ class HandlerQueue:
         "_since_s",
         "calls",
         "exclusive",
+        "fair",
         "items",
+        "lacked",
         "window",
     )
 
-    def __init__(self, lanes: Lanes, *, ordered: bool, batches: bool) -> None:
+    def __init__(
+        self, lanes: Lanes, *, ordered: bool, batches: bool, fair: FairOrder | None = None
+    ) -> None:
         self._lanes = lanes
+        self.fair = fair
         self._ordered = ordered
         self._batches = batches
         self.items: deque[Item] = deque()
         self.exclusive: deque[Item] = deque()
         self.window = 1
+        self.lacked = 0
         self.calls = 0
         #: What the executor had not started after the last look.
         self._given = 0
@@ -91,7 +103,8 @@ class HandlerQueue:
         self._since_s = 0.0
 
     def __len__(self) -> int:
-        return len(self.items) + len(self.exclusive)
+        apart = 0 if self.fair is None else len(self.fair)
+        return len(self.items) + len(self.exclusive) + apart
 
     # In.
 
@@ -105,6 +118,8 @@ class HandlerQueue:
     def returned(self, units: Sequence[Unit]) -> None:
         """The executor gave back what it has not started: that is the first again."""
         self._given -= len(units)
+        if self.fair is not None and self.fair.waiting:
+            self.fair.returned(_first_of(unit) for unit in units if unit)
         for unit in reversed(units):
             if isinstance(unit, Batch):
                 self.call_ended(unit)
@@ -116,19 +131,20 @@ class HandlerQueue:
 
     def make_exclusive(self, delivery: TrackedDelivery) -> None:
         """Let a record that is the first of an item here start while nothing else may."""
-        for n, item in enumerate(self.items):
-            first = next(iter(item), None) if isinstance(item, Lane) else item
-            if first is delivery:
-                del self.items[n]
-                self.exclusive.append(item)
-                return
+        for items in (self.items, *self._apart()):
+            for n, item in enumerate(items):
+                first = next(iter(item), None) if isinstance(item, Lane) else item
+                if first is delivery:
+                    del items[n]
+                    self.exclusive.append(item)
+                    return
 
     def withdraw(self, delivery: TrackedDelivery) -> bool:
         """Take out a record that waits here and has nothing behind it in its lane.
 
         Returns whether it was here: if not, the executor has it.
         """
-        for items in (self.exclusive, self.items):
+        for items in (self.exclusive, self.items, *self._apart()):
             for n, item in enumerate(items):
                 first = next(iter(item), None) if isinstance(item, Lane) else item
                 if first is delivery and self._lanes.withdraw(delivery):
@@ -138,10 +154,19 @@ class HandlerQueue:
 
     def forget_closed(self) -> None:
         """Partitions were dropped: nothing of them starts any more."""
-        for items in (self.items, self.exclusive):
+        for items in (self.items, self.exclusive, *self._apart()):
             kept = [item for item in items if not _closed(item)]
             items.clear()
             items.extend(kept)
+
+    def _apart(self) -> Iterable[deque[Item]]:
+        """What waits of each key that waits for others."""
+        return () if self.fair is None else self.fair.lines()
+
+    def gather(self) -> None:
+        """Put what waits apart first: single records are given, whatever their key."""
+        if self.fair is not None:
+            self.items.extendleft(reversed(self.fair.give_up()))
 
     # Out.
 
@@ -155,7 +180,7 @@ class HandlerQueue:
         """
         started = self._given - queued
         self._most = max(self._most, started)
-        if queued == 0 and started > 0 and self.items:
+        if queued == 0 and started > 0 and (self.items or (self.fair and len(self.fair))):
             self.window = max(self.window, 2 * started)
         elif now_s - self._since_s >= MEASURED_S:
             self.window = 2 * self._most
@@ -169,22 +194,59 @@ class HandlerQueue:
         or nothing was to start. `queued` is what the executor has not started."""
         self._given = queued
 
-    def take(self, count: int) -> Sequence[Unit]:
-        """Take up to so many items for the executor."""
-        items = self.items
-        if count >= len(items):
+    def take(self, count: int, *, of_a_lane: int | None = None) -> Sequence[Unit]:
+        """Take up to so many items for the executor.
+
+        Args:
+            count: how many.
+            of_a_lane: how many records of a lane at most; None for all that wait in it.
+        """
+        items, fair = self.items, self.fair
+        if fair is not None and fair.waiting:
+            taken = fair.sift(items, count)
+        elif count >= len(items):
             taken = list(items)
             items.clear()
         else:
             taken = [items.popleft() for _ in range(count)]
+        return self._handed_out(taken, of_a_lane)
+
+    def unstarted_last(self) -> int:
+        """How many items the executor has not started that it was given for slots that have nothing
+        else: they take no other's room."""
+        return 0 if self.fair is None or not self.fair.waiting else self.fair.unstarted()
+
+    def take_last(
+        self, count: int, hanging_room: int, *, of_a_lane: int | None = None
+    ) -> Sequence[Unit]:
+        """Take up to so many items of noisy and hanging keys, for slots that are free otherwise.
+
+        Args:
+            count: how many.
+            hanging_room: how many slots hanging keys may have; see `FairOrder.take`.
+            of_a_lane: see `take`.
+        """
+        if self.fair is None or count <= 0:
+            return ()
+        return self._handed_out(self.fair.take(count, hanging_room), of_a_lane)
+
+    def _handed_out(self, taken: list[Item], of_a_lane: int | None) -> Sequence[Unit]:
         self._given += len(taken)
         if not self._ordered:
             return cast("list[TrackedDelivery]", taken)
         hand_out = self._lanes.hand_out
-        return [hand_out(item) if isinstance(item, Lane) else item for item in taken]
+        return [hand_out(item, of_a_lane) if isinstance(item, Lane) else item for item in taken]
 
-    def take_batches(self, count: int, rules: HandlerRules) -> list[Batch]:
-        """Form up to so many batches for the executor."""
+    def take_batches(
+        self, count: int, rules: HandlerRules, tokens: int | None = None
+    ) -> list[Batch]:
+        """Form up to so many batches for the executor.
+
+        Args:
+            count: how many.
+            rules: the handler's.
+            tokens: how many records all of them may have; None for no limit.
+        """
         batches: list[Batch] = []
         items, size, many = self.items, rules.batch or 1, rules.ordering != "partition"
         while items and len(batches) < count:
@@ -195,6 +257,12 @@ class HandlerQueue:
             if busy and not is_full(batch):
                 unform(batch, items)
                 break
+            if tokens is not None:
+                if len(batch.items) > tokens:
+                    self.lacked = len(batch.items)
+                    unform(batch, items)
+                    break
+                tokens -= len(batch.items)
             batches.append(batch)
         self._give(batches)
         return batches
@@ -203,9 +271,13 @@ class HandlerQueue:
         """Take up to so many single records for the executor, each by itself."""
         return self._singles(self.items, count)
 
-    def take_exclusive(self) -> list[Unit]:
-        """Take the crash suspect that runs while nothing else of the worker may start."""
-        return self._singles(self.exclusive, len(self.exclusive))
+    def take_exclusive(self, most: int | None = None) -> list[Unit]:
+        """Take the crash suspect that runs while nothing else of the worker may start.
+
+        `most` is how many there may be at most, None for no limit.
+        """
+        count = len(self.exclusive)
+        return self._singles(self.exclusive, count if most is None else min(most, count))
 
     def _singles(self, items: deque[Item], count: int) -> list[Unit]:
         units: list[Unit] = []
@@ -234,6 +306,13 @@ class HandlerQueue:
         """A call has returned, was abandoned or did not begin; a second report changes nothing."""
         self.calls -= batch.given
         batch.given = False
+
+
+def _first_of(unit: Unit) -> TrackedDelivery:
+    """The first delivery of what an executor gives back."""
+    if isinstance(unit, TrackedDelivery):
+        return unit
+    return (unit.items if isinstance(unit, Batch) else unit)[0]
 
 
 def _closed(item: Item) -> bool:

@@ -74,13 +74,14 @@ class Work(deque[TrackedDelivery]):
 
     Attributes:
         lane: whose they are.
-        recalls: the executor's (see runtime/executors/window.py).
+        recalls, last: the executor's (see runtime/executors/window.py).
     """
 
-    __slots__ = ("lane", "recalls")
+    __slots__ = ("lane", "last", "recalls")
 
     lane: Lane
     recalls: int
+    last: bool
 
 
 class Lanes:
@@ -305,9 +306,9 @@ class Lanes:
         self._take_over(lane)
         return self._freed(lane)
 
-    def quarantine(self, key: LaneKey, now_ms: int) -> Quarantine:
-        """Quarantine a lane."""
-        quarantine = self.quarantined[key] = Quarantine(key, now_ms, self.tally)
+    def quarantine(self, key: LaneKey, now_ms: int, first: int) -> Quarantine:
+        """Quarantine a lane, for the record with that origin offset."""
+        quarantine = self.quarantined[key] = Quarantine(key, now_ms, self.tally, first)
         return quarantine
 
     def take_all(self, key: LaneKey, delivery: TrackedDelivery) -> list[TrackedDelivery]:

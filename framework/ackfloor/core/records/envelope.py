@@ -9,6 +9,10 @@ Order tells whose a header is: a parked record's own come first, then ours, then
 other tools. A `kafka_dlt-*` in front of ours came with the record and stays; one behind ours is
 an earlier copy and is replaced.
 
+A park writes some twenty headers, most of which the parks of a turn, a cause or a tier have in
+common. So each of those is encoded once (`_writer`), and an envelope is a tuple, which is made and
+gone through without a step of Python for each field.
+
 `attempt` counts the deliveries made so far, so a record in a tier with attempt 2 is about to be
 delivered for the third time. `not_before` is when this wait ends; `retry_at` is there only
 where an explicit wait needs further hops after it.
@@ -18,11 +22,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
 from enum import StrEnum
-from operator import attrgetter
-from typing import Any, Final
+from functools import lru_cache
+from operator import call
+from typing import Any, Final, NamedTuple
 
 from ackfloor.core.records.record import Failure, Headers
 
@@ -56,6 +60,7 @@ TRUNCATED: Final = "ackfloor.truncated"
 MESSAGE_CAP: Final = 2_048
 STACK_CAP: Final = 16_384
 _LARGEST_INT32: Final = 2**31 - 1
+_MOST_DIGITS: Final = 18
 
 _SPRING: Final = "kafka_dlt-"
 _SPRING_TIMESTAMP_TYPE: Final = "kafka_dlt-original-timestamp-type"
@@ -84,8 +89,7 @@ class Reason(StrEnum):
 DID_NOT_FAIL: Final = frozenset({Reason.BEHIND, Reason.HELD})
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """The headers of a parked record; None where absent, times in wall-clock ms.
 
     Attributes:
@@ -129,14 +133,14 @@ class Envelope:
         )
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8")
+_text: Final = bytes.decode
 
 
 def _count(value: bytes) -> int:
-    if value.startswith(b"-"):
+    # Not the value's own method: text has one as well, and is no header.
+    if not bytes.isdigit(value) or len(value) > _MOST_DIGITS:
         raise ValueError("not a count")
-    return _whole(value)
+    return int(value)
 
 
 def _partition(value: bytes) -> int:
@@ -146,71 +150,66 @@ def _partition(value: bytes) -> int:
 
 
 def _whole(value: bytes) -> int:
-    digits = value[1:] if value.startswith(b"-") else value
-    if not digits.isdigit() or len(digits) > 18:
-        raise ValueError("not a whole number")
-    return int(value)
+    return -_count(value[1:]) if value.startswith(b"-") else _count(value)
 
 
 def _reason(value: bytes) -> Reason:
     return Reason(value.decode("utf-8"))
 
 
-_READERS: Final = {
-    ORIGIN_TOPIC: ("origin_topic", _text),
-    ORIGIN_PARTITION: ("origin_partition", _partition),
-    ORIGIN_OFFSET: ("origin_offset", _count),
-    ORIGIN_TIMESTAMP: ("origin_timestamp_ms", _whole),
-    GROUP: ("group", _text),
-    HANDLER: ("handler", _text),
-    ATTEMPT: ("attempt", _count),
-    FAILURES: ("failures", _count),
-    TIMEOUTS: ("timeouts", _count),
-    REASON: ("reason", _reason),
-    ERROR_TYPE: ("error_type", _text),
-    ERROR_MESSAGE: ("error_message", _text),
-    ERROR_STACK: ("error_stack", _text),
-    ERROR_FINGERPRINT: ("error_fingerprint", _text),
-    FIRST_FAILED_AT: ("first_failed_at_ms", _whole),
-    FAILED_AT: ("failed_at_ms", _whole),
-    NOT_BEFORE: ("not_before_ms", _whole),
-    RETRY_AT: ("retry_at_ms", _whole),
-    DURATION_MS: ("duration_ms", _count),
-    RELEASE: ("release", _text),
-    WORKER: ("worker", _text),
-    REPLAYS: ("replays", _count),
-    EDITED: ("edited", _text),
-    TRUNCATED: ("truncated", _text),
+_READERS: Final[dict[str, Callable[[bytes], object]]] = {
+    ORIGIN_TOPIC: _text,
+    ORIGIN_PARTITION: _partition,
+    ORIGIN_OFFSET: _count,
+    ORIGIN_TIMESTAMP: _whole,
+    GROUP: _text,
+    HANDLER: _text,
+    ATTEMPT: _count,
+    FAILURES: _count,
+    TIMEOUTS: _count,
+    REASON: _reason,
+    ERROR_TYPE: _text,
+    ERROR_MESSAGE: _text,
+    ERROR_STACK: _text,
+    ERROR_FINGERPRINT: _text,
+    FIRST_FAILED_AT: _whole,
+    FAILED_AT: _whole,
+    NOT_BEFORE: _whole,
+    RETRY_AT: _whole,
+    DURATION_MS: _count,
+    RELEASE: _text,
+    WORKER: _text,
+    REPLAYS: _count,
+    EDITED: _text,
+    TRUNCATED: _text,
 }
-#: Every header of ours, in the order in which they are written.
+#: Every header of ours, in the order in which they are written: that of the envelope's fields.
 HEADERS: Final = tuple(_READERS)
-_FIELDS: Final = tuple(field for field, _ in _READERS.values())
-_values: Final = attrgetter(*_FIELDS)
-
-
-def changed(envelope: Envelope, **changes: Any) -> Envelope:
-    """An envelope with other values in some fields; a third of what `replace` costs."""
-    fields = dict(zip(_FIELDS, _values(envelope), strict=True))
-    fields["unreadable"] = envelope.unreadable
-    fields.update(changes)
-    return Envelope(**fields)
+#: Header -> the place of its field in an envelope, and what reads it.
+_PLACES: Final = {name: (place, read) for place, (name, read) in enumerate(_READERS.items())}
+_NOTHING: Final = Envelope()
 
 
 def read_envelope(headers: Headers | None) -> Envelope:
     """The envelope in these headers; of a repeated header the last one counts. Never raises."""
-    found: dict[str, Any] = {}
+    if not headers:
+        return _NOTHING
+    found: list[Any] = list(_NOTHING)
     unreadable: dict[str, None] = {}
-    for name, value in headers or ():
-        if name not in _READERS:
+    for name, value in headers:
+        known = _PLACES.get(name)
+        if known is None:
             continue
-        field, read = _READERS[name]
+        place, read = known
         try:
-            found[field] = read(value)  # type: ignore[arg-type]
-            unreadable.pop(name, None)
+            found[place] = read(value)  # type: ignore[arg-type]
+            if unreadable:
+                unreadable.pop(name, None)
         except (ValueError, AttributeError, TypeError):  # not bytes, as well as unreadable bytes
-            found.pop(field, None)
+            found[place] = _NOTHING[place]
             unreadable[name] = None
-    return Envelope(**found, unreadable=tuple(unreadable))
+    found[-1] = tuple(unreadable)
+    return Envelope._make(found)
 
 
 def read_number(value: bytes | None) -> int | None:
@@ -253,6 +252,8 @@ def write_headers(
         kafka: also write Kafka's names.
         timestamp_type: the parked record's, as the client gives it.
     """
+    if not (spring or kafka):
+        return [header for header in own if not header[0].startswith(PREFIX)] + _ours(envelope)
     prefixes = (*([_SPRING] if spring else []), *([_KAFKA] if kafka else []))
     written: list[tuple[str, bytes | None]] = []
     copied: dict[str, bytes | None] = {}
@@ -264,12 +265,7 @@ def write_headers(
             copied[name] = value
         else:
             written.append((name, value))
-    for name, field, value in zip(HEADERS, _FIELDS, _values(envelope), strict=True):
-        if value is None or (value == 0 and field == "replays"):
-            continue
-        written.append((name, _encoded(field, value)))
-    if not prefixes:
-        return written
+    written += _ours(envelope)
     if parked_before:
         # A tier's timestamp is not the origin's; what the first park wrote is.
         copied_type = copied.get(_SPRING_TIMESTAMP_TYPE)
@@ -291,6 +287,11 @@ def copies_for_others(headers: Headers) -> tuple[bool, bool]:
     return _SPRING in copies, _KAFKA in copies
 
 
+def _ours(envelope: Envelope) -> list[tuple[str, bytes | None]]:
+    """Its headers, those that are there. Its last field, which has none, is left over."""
+    return list(filter(None, map(call, _WRITERS, envelope)))
+
+
 def _encoded(field: str, value: object) -> bytes:
     """A field as UTF-8, capped: of a message its head, of a stack its tail, where the error is."""
     if isinstance(value, int):
@@ -303,13 +304,34 @@ def _encoded(field: str, value: object) -> bytes:
     return raw
 
 
+#: Fields that nearly each record has a value of its own for.
+_OWN: Final = frozenset(
+    {"origin_offset", "origin_timestamp_ms", "error_message", "error_stack", "duration_ms"}
+)
+#: So many values of each other field are kept as headers.
+_KEPT: Final = 256
+
+
+def _writer(name: str, field: str) -> Callable[[Any], tuple[str, bytes | None] | None]:
+    """What makes a header of a field's value; None where it is absent."""
+    absent = (None, 0) if field == "replays" else (None,)
+
+    def write(value: Hashable) -> tuple[str, bytes | None] | None:
+        return None if value in absent else (name, _encoded(field, value))
+
+    return write if field in _OWN else lru_cache(_KEPT)(write)
+
+
+_WRITERS: Final = tuple(map(_writer, HEADERS, Envelope._fields))
+
+
 def shed(envelope: Envelope) -> Envelope | None:
     """Too large to park: drop the stack, the next time the message; None when both are gone."""
     dropped = envelope.truncated.split(",") if envelope.truncated else []
     if envelope.error_stack is not None:
-        return replace(envelope, error_stack=None, truncated=_named([*dropped, "stack"]))
+        return envelope._replace(error_stack=None, truncated=_named([*dropped, "stack"]))
     if envelope.error_message is not None:
-        return replace(envelope, error_message=None, truncated=_named([*dropped, "message"]))
+        return envelope._replace(error_message=None, truncated=_named([*dropped, "message"]))
     return None
 
 
@@ -324,7 +346,11 @@ def fingerprint(error_type: str, frames: Sequence[tuple[str, str]]) -> str:
         error_type: the exception's class.
         frames: (file name, function) of the frames in user code, outermost first.
     """
-    where = ":".join(frames[-1]) if frames else ""
+    return _hashed(error_type, ":".join(frames[-1]) if frames else "")
+
+
+@lru_cache(_KEPT)
+def _hashed(error_type: str, where: str) -> str:
     return hashlib.sha256(f"{error_type}|{where}".encode("utf-8", "replace")).hexdigest()[:16]
 
 

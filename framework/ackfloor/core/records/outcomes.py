@@ -12,7 +12,7 @@ and a crash with several records in flight: only the next one, alone, shows whic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import Failure
@@ -94,8 +94,7 @@ APART: Final = Apart()
 Outcome = Acked | Discarded | Failed | Rejected | Paused | Released | Apart
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(NamedTuple):
     """Write the record to a retry tier, due after `delay_s`.
 
     `exact` marks an explicit wait: it is reached by hops and never early.
@@ -113,6 +112,7 @@ class Bury:
 
     reason: Reason
     failure: Failure
+    by_operator: bool = False
 
 
 Verdict = Park | Bury

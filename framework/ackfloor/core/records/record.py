@@ -10,7 +10,6 @@ wall-clock milliseconds for everything that is written to a record or read from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, "bytes | None"]]
@@ -101,7 +100,8 @@ class ParkedRecord(NamedTuple):
 
     `offset` is its own there; `origin_offset` where it was first delivered, in the same partition
     of the source topic; `attempt` how many deliveries it had since it was redriven last, and
-    `replays` how often it was.
+    `replays` how often it was. `origin_timestamp_ms` is that of the record there, None where it is
+    not known: another record at its offset has another one.
     """
 
     offset: int
@@ -109,6 +109,7 @@ class ParkedRecord(NamedTuple):
     origin_offset: int
     attempt: int
     replays: int = 0
+    origin_timestamp_ms: int | None = None
 
 
 class StartPosition(NamedTuple):
@@ -121,7 +122,10 @@ class StartPosition(NamedTuple):
     readable yet, None where that is unknown. `parked` is there for the retry topics of handlers
     that quarantine: every record with a key from `position` to the log's end that is not settled,
     and was first delivered in this partition of the source topic; `others` is how many there are
-    that have no key, or were first delivered elsewhere.
+    that have no key, or were first delivered elsewhere. `leader_epoch` is what the commit of this
+    position said, -1 where it said none.
+    `absent` is there for the source topics of such handlers: which of their retry topics do not
+    exist, None where that was not asked.
     """
 
     topic: str
@@ -134,6 +138,8 @@ class StartPosition(NamedTuple):
     log_end: int | None = None
     parked: tuple[ParkedRecord, ...] = ()
     others: int = 0
+    leader_epoch: int = -1
+    absent: frozenset[str] | None = None
 
 
 class CommitPosition(NamedTuple):
@@ -142,6 +148,7 @@ class CommitPosition(NamedTuple):
     A commit whose epoch is not the partition's current one is dropped, because Kafka itself
     does not stop a former owner from overwriting the new owner's commit. `metadata` holds what is
     settled above the position; `settled_count` is how much was settled in this epoch by then.
+    `leader_epoch` is that of the log at the position, -1 where it is not known.
     """
 
     topic: str
@@ -150,10 +157,10 @@ class CommitPosition(NamedTuple):
     metadata: str
     epoch: int
     settled_count: int = 0
+    leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """What went wrong in a handler, as text: the exception itself never leaves its thread."""
 
     error_type: str

@@ -12,8 +12,6 @@ _SAMPLED = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f][13579b
 
 def sampled_trace(headers: Headers) -> str:
     """The trace's id, 32 hexadecimal digits; nothing where there is none, or it was not kept."""
-    for name, value in reversed(headers):
-        if name == "traceparent":
-            found = _SAMPLED.fullmatch(value or b"")
-            return found[1].decode() if found else ""
-    return ""
+    # Of a repeated header the last one counts.
+    found = _SAMPLED.fullmatch(dict(headers).get("traceparent") or b"")
+    return found[1].decode() if found else ""

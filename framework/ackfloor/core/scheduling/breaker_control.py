@@ -262,19 +262,24 @@ class Breakers:
             circuit.owned_s = now.mono_s
         return "left" if now.mono_s >= circuit.owned_s + LEFT_S else ""
 
-    def trials(self, handler: HandlerState, queued: int, now: Now) -> list[Unit]:
+    def trials(
+        self, handler: HandlerState, queued: int, now: Now, tokens: int | None = None
+    ) -> list[Unit]:
         """What may start now of a handler whose breaker is not closed.
 
         Args:
             handler: the handler.
             queued: what its executor has not started; slots may hang, and the queue must not grow.
             now: the time.
+            tokens: how many its rate lets start; None for no limit.
         """
         circuit = handler.circuit
         breaker = circuit.breaker
         most = breaker.allowed + TOGETHER - queued
         circuit.crowded = most <= 0
         room = min(breaker.room(now.mono_s), most)
+        if tokens is not None:
+            room = min(room, tokens)
         taken: list[Unit] = []
         if room > 0:
             circuit.dry = False
@@ -303,6 +308,8 @@ class Breakers:
             # Not at a time: the next answer makes room.
             return inf
         at_s = max(handler.circuit.breaker.next_room_s(now.mono_s), handler.held_until_s)
+        if handler.rate is not None:
+            at_s = max(at_s, handler.rate.ready_s())
         return max(at_s, self._redeliveries.next_of(handler)) if handler.circuit.dry else at_s
 
     # Fetching.

@@ -30,7 +30,7 @@ from ackfloor.core.messages.lane_order import (
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
 from ackfloor.core.queues.quarantine import has_order
-from ackfloor.core.records.envelope import Reason, changed
+from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Bury, Failed, Park
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -152,7 +152,7 @@ class LaneOrders:
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         if head.envelope is not None:
             due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
-            head.envelope = changed(head.envelope, not_before_ms=due_ms)
+            head.envelope = head.envelope._replace(not_before_ms=due_ms)
         self._state.wait(head, due_s)
 
     def _park(self, head: TrackedDelivery, _order: LaneOrder, now: Now) -> None:
@@ -174,7 +174,8 @@ class LaneOrders:
         if outcome is None:
             self._outbox.bury(head, now)
         else:
-            self._outbox.park(head, Bury(Reason.DEAD_LETTER, outcome.failure), now)
+            verdict = Bury(Reason.DEAD_LETTER, outcome.failure, by_operator=True)
+            self._outbox.park(head, verdict, now)
 
     def _discard(self, head: TrackedDelivery, order: LaneOrder, now: Now) -> None:
         state, assignment = self._state, head.assignment

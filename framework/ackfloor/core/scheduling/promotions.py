@@ -14,7 +14,6 @@ not handled before a crash waits again for its own time: late, not lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.record import Now
@@ -51,8 +50,7 @@ class Promotions:
                 at_s = min(due_s, now.mono_s)
                 assert delivery.envelope is not None
                 # No further wait either.
-                delivery.envelope = replace(
-                    delivery.envelope,
+                delivery.envelope = delivery.envelope._replace(
                     not_before_ms=round(now.wall_ms - (now.mono_s - at_s) * 1000),
                     retry_at_ms=None,
                 )

@@ -23,7 +23,7 @@ from ackfloor.core.messages.lane_order import (
 )
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.quarantine import Quarantine
-from ackfloor.core.records.envelope import Envelope, changed
+from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.blocked_lanes import MOST_SHOWN, Head, discarded, last_outcome
@@ -117,7 +117,7 @@ class QuarantineOrders:
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
         envelope = head.envelope or Envelope()
-        head.envelope = changed(envelope, not_before_ms=due_ms, retry_at_ms=None)
+        head.envelope = envelope._replace(not_before_ms=due_ms, retry_at_ms=None)
         self._state.wait(head, due_s)
 
     def _discard(self, head: TrackedDelivery, order: LaneOrder, now: Now) -> None:

@@ -5,15 +5,20 @@ keeps the partition from being read, and the head of a key is further on in it, 
 in no key's order, what waits is written behind that one. So it is before its topic's retention
 would take it. A renewal is a hop: the record stays what it was, and spends no attempt.
 
+What has no room comes again and again, so more is written than is handled. Two rules bound that.
+Records whose head goes on soon stay in memory, where these are less than half: else each of them
+would have to come round before it can follow its head. And a partition rests after a renewal.
+
 Invariant. A record is renewed only while it is not the next one of its key, or is there to hold it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from math import inf
 
 from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.queues.quarantine import Quarantine, is_same
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import Now
@@ -24,6 +29,11 @@ from ackfloor.core.state.worker_state import WorkerState
 #: Seconds between two looks for retry partitions that are full of what waits, and so many more for
 #: each key that had to be looked at.
 LOOK_S, LOOK_EACH_S = 0.1, 5e-5
+#: Seconds after which partitions are looked at again in which nothing but heads was found: a record
+#: before one of them may have been parked meanwhile, or what was read may not have had its place.
+ONLY_HEADS_S = 5.0
+#: Seconds that a partition rests after a renewal, for each record that was renewed.
+REST_EACH_S = 0.002
 #: Seconds after which what waits in a full partition is renewed, although nobody is known to wait
 #: for what comes behind it: that may have been redriven, or written by another worker.
 UNKNOWN_S = 300.0
@@ -37,7 +47,15 @@ RENEW_MS = 86_400_000
 class Renewals:
     """Writes anew what waits in retry partitions; only the owner thread calls it."""
 
-    __slots__ = ("_age_look_s", "_full_s", "_look_s", "_only_heads", "_outbox", "_state")
+    __slots__ = (
+        "_age_look_s",
+        "_full_s",
+        "_look_s",
+        "_only_heads",
+        "_outbox",
+        "_rests_until_s",
+        "_state",
+    )
 
     def __init__(self, state: WorkerState, outbox: Outbox) -> None:
         self._state = state
@@ -45,8 +63,11 @@ class Renewals:
         self._look_s = self._age_look_s = 0.0
         #: Full partitions -> since when (monotonic seconds), or when they were renewed last.
         self._full_s: dict[Assignment, float] = {}
-        #: Handler -> how far its full partitions were read when nothing but heads was found there.
-        self._only_heads: dict[HandlerState, dict[Assignment, int]] = {}
+        #: Partitions that were renewed lately -> until when they are not again.
+        self._rests_until_s: dict[Assignment, float] = {}
+        #: Handler -> how far its full partitions were read when nothing but heads was found there,
+        #: and until when nothing else is expected there.
+        self._only_heads: dict[HandlerState, tuple[dict[Assignment, int], float]] = {}
 
     def tick(self, now: Now) -> None:
         """Look for what is to be written anew, if it is time to."""
@@ -81,25 +102,42 @@ class Renewals:
         """Renew what keeps a head from being read; returns how many keys were looked at for it."""
         partitions = {a: a.tracker.position for a in self._full(handler)}
         self._note_full(handler, partitions, now)
-        if not partitions or self._only_heads.get(handler) == partitions:
+        before, until_s = self._only_heads.get(handler, (None, 0.0))
+        if not partitions or (before == partitions and now.mono_s < until_s):
             return 0
         behind = [
-            delivery
+            (quarantine, delivery)
             for quarantine, delivery in _read(handler, partitions)
             if delivery.origin.offset != quarantine.head or is_held(delivery)
         ]
         if not behind:
             # As with many keys: there is nothing to look for until more was read.
-            self._only_heads[handler] = partitions
+            self._only_heads[handler] = partitions, now.mono_s + ONLY_HEADS_S
             return 0
-        full = {delivery.assignment for delivery in behind}
+        resting = self._rests_until_s.items()
+        self._rests_until_s = {a: until_s for a, until_s in resting if until_s > now.mono_s}
+        full = {delivery.assignment for _, delivery in behind} - self._rests_until_s.keys()
+        if not full:
+            return 0
         wanted, looked = _wanted(handler, full)
         wanted |= {a for a in full if a.others_unread or now.mono_s - self._full_s[a] >= UNKNOWN_S}
         self._full_s.update(dict.fromkeys(wanted, now.mono_s))
-        for delivery in behind:
-            if delivery.assignment in wanted:
-                self._outbox.hop(delivery, now)
+        for assignment in wanted:
+            self._renew(
+                assignment, [pair for pair in behind if pair[1].assignment is assignment], now
+            )
         return looked
+
+    def _renew(
+        self, assignment: Assignment, behind: Sequence[tuple[Quarantine, TrackedDelivery]], now: Now
+    ) -> None:
+        """Write what waits in a partition behind all that is there."""
+        renewed = [delivery for quarantine, delivery in behind if not _goes_on(quarantine)]
+        if 2 * len(renewed) < len(behind):
+            renewed = [delivery for _, delivery in behind]
+        self._rests_until_s[assignment] = now.mono_s + REST_EACH_S * len(renewed)
+        for delivery in renewed:
+            self._outbox.hop(delivery, now)
 
     def _note_full(self, handler: HandlerState, full: Collection[Assignment], now: Now) -> None:
         for assignment in [a for a in self._full_s if a.handler is handler and a not in full]:
@@ -124,13 +162,22 @@ def _read(
     for assignment in tiers:
         for delivery in assignment.tracker.open.values():
             quarantine = quarantined.get(delivery.lane_key(True))
-            if quarantine is None or delivery.origin.offset not in quarantine:
+            if quarantine is None or not quarantine.has(delivery):
                 continue
             where = quarantine.at(delivery.origin.offset)
             if not isinstance(where, TrackedDelivery) or where is quarantine.current:
                 continue
             if is_same(where, delivery):
                 yield quarantine, where
+
+
+def _goes_on(quarantine: Quarantine) -> bool:
+    """Whether its head is here, or on its way, and is not there to hold the others."""
+    head = quarantine.head
+    where = None if head is None else quarantine.at(head)
+    if isinstance(where, TrackedDelivery):
+        return not is_held(where)
+    return isinstance(where, PendingWrite)
 
 
 def _wanted(handler: HandlerState, full: set[Assignment]) -> tuple[set[Assignment], int]:

@@ -10,11 +10,19 @@ A source partition is read from its floor: records of a quarantined key may be t
 parked, below the origin offset of one that was. So a record of a retry partition waits until the
 source partition was read beyond its origin.
 
+A source topic that was created anew, or truncated, has other records at the offsets of those that
+are parked. So a record is a copy of another only where its key and its timestamp say so as well,
+also where both are parked; and what is parked with an origin beyond the source's end does not wait
+until it has as many records.
+
 Invariants (tests/framework/core/scheduling/test_quarantine_takeover.py):
 
 T1  nothing of a partition starts before all of its retry partitions are known.
 T2  of each record that was found, one copy is kept, and one that was redriven before any other.
-T3  a record of a retry partition has its turn when all before it in the source were read.
+T3  a record of a retry partition has its turn when all before it in the source were read, as far
+    as the source has so many; and what goes with a dead letter has it when that was read of all
+    that was parked.
+T4  a record of the source is settled as a copy only of the same record.
 """
 
 from __future__ import annotations
@@ -23,7 +31,9 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ackfloor.core.records.record import Now, ParkedRecord
+from ackfloor.core.messages.events import QuarantinesTakenOver
+from ackfloor.core.queues.quarantine import Unread, may_be_one
+from ackfloor.core.records.record import Now, ParkedRecord, StartPosition
 from ackfloor.core.records.tracked_delivery import LaneKey
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.worker_state import WorkerState
@@ -46,14 +56,22 @@ class _Copy(NamedTuple):
         """Which of two copies is the later one: see `quarantined_keys`."""
         return self.record.replays, self.record.attempt
 
+    @property
+    def unread(self) -> Unread:
+        """Its place in a quarantine."""
+        return Unread(self.assignment, self.record.origin_timestamp_ms)
+
 
 class Takeovers:
     """The partitions that wait for each other, and the keys that wait for their source."""
 
-    __slots__ = ("_arriving", "_since_s", "_state", "_waiting")
+    __slots__ = ("_arriving", "_since_s", "_state", "_waiting", "deleted")
 
     def __init__(self, state: WorkerState) -> None:
         self._state = state
+        #: Retry topics that are not waited for, because they were deleted. A worker that has no
+        #: partition of one is told when its source's next partition is announced.
+        self.deleted: set[str] = set()
         #: (source topic, partition) -> those of its partitions that came, with what waits in them.
         self._arriving: dict[tuple[str, int], dict[Assignment, Parked]] = {}
         #: Since when the first of them waits, until that is a fault (monotonic seconds).
@@ -61,15 +79,27 @@ class Takeovers:
         #: Source partition -> the keys whose head lies beyond what was read of it, and where.
         self._waiting: dict[Assignment, list[tuple[int, LaneKey]]] = {}
 
-    def assigned(self, assignment: Assignment, parked: Parked, now: Now) -> list[Assignment]:
+    def assigned(self, assignment: Assignment, start: StartPosition, now: Now) -> list[Assignment]:
         """A partition came, with what waits in it; returns those that may begin by that."""
         group = assignment.source_topic, assignment.partition
-        arriving = self._arriving.setdefault(group, {})
-        arriving[assignment] = parked
+        self.deleted.discard(assignment.topic)
+        if start.absent is not None:
+            self.deleted -= self._retry_topics(assignment.topic)
+            self.deleted |= start.absent
+        self._arriving.setdefault(group, {})[assignment] = start.parked
+        began = self._look(group, now)
+        if start.absent:
+            for other in list(self._arriving):
+                began += self._look(other, now)
+        return began
+
+    def _look(self, group: tuple[str, int], now: Now) -> list[Assignment]:
+        """Let the partitions of a group begin if they wait for no other one."""
+        arriving = self._arriving[group]
         missing = {
             topic
             for topic in self._topics(*group)
-            if (topic, assignment.partition) not in self._state.assignments
+            if (topic, group[1]) not in self._state.assignments
         }
         for each in arriving:
             each.awaited = missing
@@ -100,46 +130,59 @@ class Takeovers:
                 self._state.faults.put(FAULT, _named(group), why, now.wall_ms)
 
     def _topics(self, source_topic: str, partition: int) -> list[str]:
-        """A source topic, and its retry topics that have such a partition."""
+        """A source topic and its retry topics, as far as they have such a partition."""
         counts = self._state.parking.partitions
         return [
             topic
             for topic, route in self._state.routes.items()
             if route.source_topic == source_topic
-            and (route.tier_s is None or partition < counts.get(topic, 0))
+            and topic not in self.deleted
+            and partition < counts.get(topic, partition + 1 if route.tier_s is None else 0)
         ]
 
+    def _retry_topics(self, source_topic: str) -> set[str]:
+        routes = self._state.routes.items()
+        return {topic for topic, route in routes if route.source_topic == source_topic != topic}
+
     def _begin(self, arriving: dict[Assignment, Parked], now: Now) -> None:
-        newest: dict[tuple[bytes, int], _Copy] = {}
+        newest: dict[tuple[bytes, int], list[_Copy]] = {}
         for assignment in sorted(arriving, key=lambda each: each.tier_s or 0.0):
             for record in arriving[assignment]:
-                copy = _Copy(assignment, record)
-                other = newest.setdefault((record.key, record.origin_offset), copy)
-                if other is copy:
+                if _is_removed(record, assignment):
                     continue
-                later, earlier = (copy, other) if copy.newness >= other.newness else (other, copy)
-                newest[record.key, record.origin_offset] = later
-                earlier.assignment.superseded.add(earlier.record.offset)
-        found: dict[bytes, list[tuple[int, Assignment]]] = {}
-        for (key, offset), copy in newest.items():
-            found.setdefault(key, []).append((offset, copy.assignment))
+                _keep(newest.setdefault((record.key, record.origin_offset), []), assignment, record)
+        found: dict[bytes, list[tuple[int, Unread]]] = {}
+        for (key, offset), kept in newest.items():
+            found.setdefault(key, []).extend((offset, copy.unread) for copy in kept)
         for key, places in found.items():
             self._quarantine(key, places, now)
         first = next(iter(arriving))
-        source = self._state.assignments[first.source_topic, first.partition]
-        source.parked_before.update(offset for _, offset in newest)
+        if found:
+            group = first.source_topic, first.partition
+            name = first.handler.rules.name
+            self._state.events.append(QuarantinesTakenOver(*group, name, len(found)))
+        source = self._state.assignments.get((first.source_topic, first.partition))
+        if source is None:
+            # It has fewer partitions: what is here belongs to others, which it is written to.
+            return
+        for (key, offset), kept in newest.items():
+            source.parked_before.update((offset, key, c.record.origin_timestamp_ms) for c in kept)
+            source.parked_until = max(source.parked_until, offset)
 
-    def _quarantine(self, key: bytes, places: Sequence[tuple[int, Assignment]], now: Now) -> None:
-        first = places[0][1]
+    def _quarantine(self, key: bytes, places: Sequence[tuple[int, Unread]], now: Now) -> None:
+        first = places[0][1].assignment
         name = first.source_topic, first.partition, key
         quarantine = first.handler.lanes.quarantined.get(name)
         if quarantine is None:
-            first.handler.lanes.quarantine(name, now.wall_ms).fill(places)
+            head = min(offset for offset, _ in places)
+            first.handler.lanes.quarantine(name, now.wall_ms, head).fill(places)
         else:
             # One of its retry partitions came later than the others.
-            for offset, assignment in places:
-                if offset not in quarantine:
-                    quarantine.put(offset, assignment)
+            for offset, unread in places:
+                if not quarantine.has_at(offset, unread.written_ms):
+                    quarantine.add(offset, unread)
+                elif quarantine.doubts(offset):
+                    quarantine.put(offset, unread)
 
     def dropped(self, gone: Sequence[Assignment]) -> None:
         """Partitions are gone."""
@@ -150,6 +193,21 @@ class Takeovers:
             if arriving is not None and arriving.pop(assignment, None) is not None and not arriving:
                 self._over(group)
 
+    def copies_left(self, group: tuple[str, int]) -> None:
+        """A retry partition left, perhaps alone, because its log was truncated.
+
+        Copies that were found there may be gone: only what is still quarantined has one.
+        """
+        source = self._state.assignments.get(group)
+        if source is not None and source.parked_before:
+            quarantined = source.handler.lanes.quarantined
+            source.parked_before = {
+                (offset, key, written_ms)
+                for offset, key, written_ms in source.parked_before
+                if (quarantine := quarantined.get((*group, key))) is not None
+                and quarantine.has_at(offset, written_ms)
+            }
+
     # The source.
 
     def has_read(self, assignment: Assignment, offset: int, key: LaneKey) -> bool:
@@ -157,28 +215,61 @@ class Takeovers:
         source = self._state.assignments.get((assignment.source_topic, assignment.partition))
         if source is None:
             return False
-        if source.tracker.position > offset:
+        if _reached(source, offset):
             return True
         heappush(self._waiting.setdefault(source, []), (offset, key))
         return False
 
-    def read_by_now(self, source: Assignment) -> list[LaneKey]:
-        """The keys whose head does not wait for the source any more; each is returned once."""
-        waiting = self._waiting.get(source)
-        if waiting is None:
-            return []
+    def has_read_parked(self, assignment: Assignment, key: LaneKey) -> bool:
+        """The same of all that was parked when the partition came."""
+        source = self._state.assignments.get((assignment.source_topic, assignment.partition))
+        return source is not None and self.has_read(assignment, source.parked_until, key)
+
+    def _read_of(self, source: Assignment) -> list[LaneKey]:
+        """Those of one source."""
+        waiting = self._waiting[source]
         keys: list[LaneKey] = []
-        while waiting and waiting[0][0] < source.tracker.position:
+        while waiting and _reached(source, waiting[0][0]):
             keys.append(heappop(waiting)[1])
         if not waiting:
             del self._waiting[source]
         return keys
 
-    def all_read_by_now(self) -> Iterator[tuple[LaneKey, Assignment]]:
-        """The same of all sources: a position moves also where nothing was read."""
+    def read_by_now(self) -> Iterator[tuple[LaneKey, Assignment]]:
+        """The keys whose head does not wait for its source any more; each is returned once.
+
+        A position moves also where nothing was read.
+        """
         for source in list(self._waiting):
-            for key in self.read_by_now(source):
+            for key in self._read_of(source):
                 yield key, source
+
+
+def _keep(kept: list[_Copy], assignment: Assignment, record: ParkedRecord) -> None:
+    """Keep a copy beside those of other records with its key and origin offset, if it is newer."""
+    copy = _Copy(assignment, record)
+    for number, other in enumerate(kept):
+        if may_be_one(record.origin_timestamp_ms, other.record.origin_timestamp_ms):
+            later, earlier = (copy, other) if copy.newness >= other.newness else (other, copy)
+            kept[number] = later
+            earlier.assignment.superseded.add(earlier.record.offset)
+            return
+    kept.append(copy)
+
+
+def _is_removed(record: ParkedRecord, assignment: Assignment) -> bool:
+    """Whether retention took a record between its announcement and now: it can't be read."""
+    tracker = assignment.tracker
+    return record.offset < tracker.position and record.offset not in tracker.open
+
+
+def _reached(source: Assignment, offset: int) -> bool:
+    """Whether a source was read beyond an offset, or to an end below it that it had at the start.
+
+    Such an end is that of another log than the one that had this offset.
+    """
+    position, end = source.tracker.position, source.log_end
+    return position > offset or (end is not None and end <= min(offset, position))
 
 
 def _named(group: tuple[str, int]) -> str:

@@ -20,27 +20,41 @@ Y1  a record of a key starts only when those with lower origin offsets are resol
 Y2  a record is resolved when it was handled, discarded, or is in the dead-letter topic.
 Y3  what is settled here has a copy that is open, or whose record is resolved.
 Y4  a key is free when nothing of it is left in retry topics, or on its way there.
+Y5  what goes to the dead-letter topic with a head is written in order; those that are written
+    together keep it unless the broker refuses one of them alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackfloor.core.messages.events import KeyNotQuarantined
+from ackfloor.core.messages.events import KeyFreed, KeyNotQuarantined, KeyQuarantined
 from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.outbox.unordered_records import UnorderedRecords
 from ackfloor.core.parking.parking import reason_of_wait, source_envelope
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.queues.quarantine import Quarantine, has_order, is_same, newness
-from ackfloor.core.records.envelope import Reason, changed, read_envelope
+from ackfloor.core.queues.quarantine import (
+    Quarantine,
+    Unread,
+    has_order,
+    is_copy,
+    is_parked,
+    is_same,
+    newness,
+    written_ms,
+)
+from ackfloor.core.records.envelope import Reason, read_envelope
 from ackfloor.core.records.outcomes import Bury, Verdict
-from ackfloor.core.records.record import Now, ParkedRecord
+from ackfloor.core.records.record import Now, StartPosition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.scheduling.quarantine_renewal import Renewals, is_held
 from ackfloor.core.scheduling.quarantine_takeover import Takeovers
+from ackfloor.core.scheduling.redeliveries import due_s
 from ackfloor.core.scheduling.retry_in_place import InPlace
 from ackfloor.core.scheduling.withheld import Withheld
 from ackfloor.core.state.assignment import AfterDeadLetter, Assignment, HandlerState
+from ackfloor.core.state.quarantine_removals import Removals
 from ackfloor.core.state.worker_state import WorkerState
 
 #: How many keys of a worker are quarantined at most.
@@ -55,12 +69,14 @@ class Quarantines:
     __slots__ = (
         "_in_place",
         "_outbox",
+        "_removals",
         "_renewals",
         "_state",
         "_suspects",
         "_takeovers",
         "_touched",
         "_undrained",
+        "_unordered",
         "_withheld",
         "most_keys",
     )
@@ -83,7 +99,9 @@ class Quarantines:
         self._undrained: dict[HandlerState, dict[Quarantine, None]] = {}
         #: Those of which partitions have left.
         self._touched: dict[Quarantine, HandlerState] = {}
+        self._removals = Removals(state)
         self._renewals = Renewals(state, outbox)
+        self._unordered = UnorderedRecords(state, outbox)
         self.most_keys = MOST_KEYS
         outbox.sent, outbox.written = self.sent, self.written
         suspects.go_on = self.released
@@ -91,13 +109,13 @@ class Quarantines:
     # Partitions.
 
     def assigned(
-        self, assignment: Assignment, parked: Sequence[ParkedRecord], now: Now
+        self, assignment: Assignment, start: StartPosition, now: Now
     ) -> Sequence[Assignment]:
         """A partition came, with what waits in it; returns those that may begin by that."""
         if assignment.tier_s is None:
             # It may have left alone: what it was read up to is not known of the heads that wait.
             self._touch(assignment)
-        return self._takeovers.assigned(assignment, parked, now)
+        return self._takeovers.assigned(assignment, start, now)
 
     def _touch(self, source: Assignment) -> None:
         for quarantine in source.handler.lanes.quarantined.values():
@@ -107,6 +125,7 @@ class Quarantines:
     def dropped(self, gone: Sequence[Assignment]) -> None:
         """Partitions are gone: what is left of their keys is for the next owner."""
         self._takeovers.dropped(gone)
+        self._removals.dropped(gone)
         left_of: dict[HandlerState, dict[tuple[str, int], list[Assignment]]] = {}
         for each in gone:
             if each.handler.rules.quarantines:
@@ -116,11 +135,15 @@ class Quarantines:
             for quarantine in list(handler.lanes.quarantined.values()):
                 if (left := groups.get(quarantine.key[:2])) is not None:
                     self._forget(quarantine, handler, left)
+            for group in groups:
+                self._takeovers.copies_left(group)
 
     def _forget(
         self, quarantine: Quarantine, handler: HandlerState, gone: Sequence[Assignment]
     ) -> None:
         current = quarantine.current
+        # What is left of it goes on elsewhere, or when the partition is back: it is not free.
+        quarantine.first = -1
         for assignment in gone:
             quarantine.forget(assignment)
         pending = quarantine.take_pending()
@@ -132,12 +155,14 @@ class Quarantines:
             handler.queue.put(handler.lanes.deliveries_ended((current,)))
         self._touched[quarantine] = handler
 
-    def unread(self, assignment: Assignment) -> None:
-        """What was not read of a retry partition never comes."""
-        handler = assignment.handler
-        for quarantine in handler.lanes.quarantined.values():
-            if quarantine.forget_unread(assignment):
-                self._touched[quarantine] = handler
+    def removed(self, assignment: Assignment, end: int) -> None:
+        """The log of a retry partition, which ends there, has lost records that were not read."""
+        self._removals.add(assignment, end)
+
+    def deleted(self, assignment: Assignment) -> None:
+        """The topic of a partition was deleted: what was not read of it never comes."""
+        self._takeovers.deleted.add(assignment.topic)
+        self._touched.update(self._removals.deleted(assignment))
 
     # Records that were read.
 
@@ -147,7 +172,7 @@ class Quarantines:
         """Records of a source partition were read; returns those whose keys are not quarantined."""
         handler = assignment.handler
         quarantined, parked_before = handler.lanes.quarantined, assignment.parked_before
-        if parked_before and batch[0].record_offset > max(parked_before):
+        if parked_before and batch[0].record_offset > assignment.parked_until:
             parked_before.clear()
         if not (quarantined or parked_before):
             return batch
@@ -155,24 +180,21 @@ class Quarantines:
         touched: dict[Quarantine, None] = {}
         for delivery in batch:
             offset = delivery.record_offset
-            if offset in parked_before:
-                self._state.settle_copy(delivery)
-                continue
             quarantine = quarantined.get(delivery.lane_key(True))
-            if quarantine is None:
-                others.append(delivery)
-            elif offset in quarantine:
-                # It is read anew, or a copy came after its retry partitions were announced.
+            if quarantine is not None and quarantine.is_doubtful(delivery):
+                touched[quarantine] = None
+                delivery.envelope = source_envelope(delivery)
+                quarantine.put(offset, delivery)
+            elif is_parked(quarantine, delivery):
                 self._state.settle_copy(delivery)
+            elif quarantine is None:
+                others.append(delivery)
             else:
                 touched[quarantine] = None
                 self._pend(quarantine, handler, [delivery])
         for quarantine in touched:
             self._go_on(quarantine, handler, now)
             self._drain(quarantine, handler, now)
-        for key in self._takeovers.read_by_now(assignment):
-            if (quarantine := quarantined.get(key)) is not None:
-                self._go_on(quarantine, handler, now)
         return others
 
     def released(
@@ -182,7 +204,7 @@ class Quarantines:
         others: list[TrackedDelivery] = []
         for delivery in batch:
             quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
-            if quarantine is None or delivery.origin.offset in quarantine:
+            if quarantine is None or quarantine.has(delivery):
                 others.append(delivery)
             else:
                 self._pend(quarantine, handler, [delivery])
@@ -194,51 +216,43 @@ class Quarantines:
     ) -> Sequence[TrackedDelivery]:
         """Records of a retry partition were read; returns those that are in no key's order."""
         others: list[TrackedDelivery] = []
+        touched: dict[Quarantine, None] = {}
         for delivery in batch:
             envelope = delivery.envelope = read_envelope(delivery.headers)
             if envelope.reason is not (reason := reason_of_wait(envelope, now)):
-                delivery.envelope = changed(envelope, reason=reason)
+                delivery.envelope = envelope._replace(reason=reason)
             if delivery.record_offset in assignment.superseded:
                 self._state.settle_copy(delivery)
             elif has_order(delivery):
-                self._add(delivery, now)
-            else:
-                assignment.others_unread = max(0, assignment.others_unread - 1)
-                if delivery.key is None or not self._send_home(delivery, now):
-                    others.append(delivery)
+                touched[self._add(delivery, now)] = None
+            elif not self._unordered.go_home(delivery, now):
+                others.append(delivery)
+        for quarantine in touched:
+            self._go_on(quarantine, assignment.handler, now)
         return others
 
-    def _send_home(self, delivery: TrackedDelivery, now: Now) -> bool:
-        """Write a record to its source's partition if it waits in another one.
-
-        A release that does not know of quarantine has written it, or read it last.
-        """
-        home = self._state.parking.own_partition(delivery, delivery.topic)
-        if home is None or home == delivery.partition:
-            return False
-        envelope = delivery.envelope
-        assert envelope is not None
-        if envelope.retry_at_ms is None:
-            delivery.envelope = changed(envelope, retry_at_ms=envelope.not_before_ms)
-        self._outbox.hop(delivery, now)
-        return True
-
-    def _add(self, delivery: TrackedDelivery, now: Now) -> None:
+    def _add(self, delivery: TrackedDelivery, now: Now) -> Quarantine:
         """Put a record of a retry partition where it belongs in its key's order."""
         handler, key = delivery.assignment.handler, delivery.lane_key(True)
         offset = delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(key)
         if quarantine is None:
-            quarantine = handler.lanes.quarantine(key, now.wall_ms)
-        here = quarantine.at(offset) if offset in quarantine else None
-        if not isinstance(here, TrackedDelivery):
+            quarantine = self._quarantine(delivery, now)
+        here = quarantine.at(offset) if quarantine.has(delivery) else None
+        if here is None:
+            quarantine.add(offset, delivery)
+        elif not isinstance(here, TrackedDelivery):
             quarantine.put(offset, delivery)
+        elif here is not quarantine.current and here.assignment.tier_s is None:
+            # It took the place of this one, of which nobody knew whether it is still there.
+            quarantine.put(offset, delivery)
+            self._state.settle_copy(here)
         elif here is not quarantine.current and newness(delivery) > newness(here):
             quarantine.put(offset, delivery)
             quarantine.twin(offset, here)
         else:
             quarantine.twin(offset, delivery)
-        self._go_on(quarantine, handler, now)
+        return quarantine
 
     # How deliveries end.
 
@@ -251,16 +265,27 @@ class Quarantines:
             if self._blocks(delivery, verdict):
                 self._in_place.failed(delivery, verdict, now)
                 return
-            quarantine = handler.lanes.quarantine(key, now.wall_ms)
+            quarantine = self._quarantine(delivery, now)
         self._take_lane(quarantine, delivery)
         self._put_first(quarantine, offset, delivery)
         self._outbox.park(delivery, verdict, now)
         self._drain(quarantine, handler, now)
 
+    def _quarantine(self, delivery: TrackedDelivery, now: Now) -> Quarantine:
+        """Quarantine the key of a record."""
+        handler, origin = delivery.assignment.handler, delivery.origin
+        self._state.events.append(
+            KeyQuarantined(origin.topic, origin.partition, handler.rules.name, origin.offset)
+        )
+        return handler.lanes.quarantine(delivery.lane_key(True), now.wall_ms, origin.offset)
+
     @staticmethod
     def _put_first(quarantine: Quarantine, offset: int, delivery: TrackedDelivery) -> None:
         """A record that ran is the one that counts; what was read of it meanwhile is its twin."""
-        here = quarantine.at(offset) if offset in quarantine else None
+        if not quarantine.has(delivery):
+            quarantine.add(offset, delivery)
+            return
+        here = quarantine.at(offset)
         if isinstance(here, TrackedDelivery) and not is_same(here, delivery):
             if here is quarantine.current:
                 here.assignment.waiting.take({here.record_offset})
@@ -294,12 +319,11 @@ class Quarantines:
         rest = handler.lanes.take_all(quarantine.key, delivery)
         others: list[TrackedDelivery] = []
         for each in rest:
-            offset = each.origin.offset
             if each.closed:
                 continue
-            if offset not in quarantine:
+            if not quarantine.has(each):
                 others.append(each)
-            elif is_same(quarantine.at(offset), each):
+            elif is_same(quarantine.at(each.origin.offset), each):
                 # A redelivery that waited here, behind one that was not quarantined then.
                 handler.gives_room(each)
                 each.retrying, each.lane, quarantine.current = 0, None, None
@@ -313,7 +337,7 @@ class Quarantines:
             return
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
-        if quarantine is not None and offset in quarantine:
+        if quarantine is not None and quarantine.has(delivery):
             self._resolve(quarantine, delivery, offset, now)
 
     def sent(self, write: PendingWrite) -> None:
@@ -323,7 +347,7 @@ class Quarantines:
             return
         offset = delivery.origin.offset
         quarantine = delivery.assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
-        if quarantine is not None and offset in quarantine:
+        if quarantine is not None and quarantine.has(delivery):
             if is_same(quarantine.at(offset), delivery):
                 quarantine.put(offset, write)
             if is_same(quarantine.current, delivery):
@@ -334,37 +358,29 @@ class Quarantines:
         delivery = write.delivery
         handler, offset = delivery.assignment.handler, delivery.origin.offset
         if not has_order(delivery):
-            self._expect(write)
+            self._unordered.expect(write)
             return
         quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))
-        if not write.settles and (quarantine is None or offset not in quarantine):
+        if not write.settles and (quarantine is None or not quarantine.has(delivery)):
             # A record that was in no quarantine: its lane has waited for this.
-            quarantine = quarantine or handler.lanes.quarantine(
-                delivery.lane_key(True), now.wall_ms
-            )
-            quarantine.put(offset, write)
+            quarantine = quarantine or self._quarantine(delivery, now)
+            quarantine.add(offset, write)
             self._take_lane(quarantine, delivery)
-        if quarantine is None or offset not in quarantine:
+        if quarantine is None or not quarantine.has(delivery):
             return
         if isinstance(write.verdict, Bury):
             self._dead_lettered(quarantine, write, offset, now)
             return
-        for twin in quarantine.take_twins(offset):
-            self._state.settle_copy(twin)
         if isinstance(quarantine.at(offset), PendingWrite):
+            for twin in quarantine.take_twins(offset):
+                self._state.settle_copy(twin)
             target = self._state.assignments.get((write.topic, write.partition or 0))
             if target is None:
                 # A retry partition that this worker does not read: its topic was deleted.
                 quarantine.resolve(offset)
             else:
-                quarantine.put(offset, target)
+                quarantine.put(offset, Unread(target, written_ms(delivery)))
         self._go_on(quarantine, handler, now)
-
-    def _expect(self, write: PendingWrite) -> None:
-        """A record that is in no key's order is to be read from a retry topic."""
-        target = self._state.assignments.get((write.topic, write.partition or 0))
-        if target is not None:
-            target.others_unread += 1
 
     def _dead_lettered(
         self, quarantine: Quarantine, write: PendingWrite, offset: int, now: Now
@@ -372,7 +388,8 @@ class Quarantines:
         delivery = write.delivery
         if write.settles:
             self._resolve(quarantine, delivery, offset, now)
-        elif write.after == "hold" or quarantine.behind:
+        elif write.companion is not None or write.after == "hold" or quarantine.behind:
+            # In transactions what holds its key is written already.
             quarantine.after = write.after
             self._outbox.hold(write, now)
         else:
@@ -387,7 +404,7 @@ class Quarantines:
         copies = quarantine.resolve(offset)
         if isinstance(where, TrackedDelivery) and not is_same(where, delivery):
             copies.append(where)
-        if current is not None and current.origin.offset == offset:
+        if current and current.origin.offset == offset and is_copy(current, delivery):
             quarantine.current = None
         for copy in copies:
             if not (copy.closed or copy.retrying):
@@ -416,9 +433,8 @@ class Quarantines:
             assert envelope is not None, "a head is from a retry topic, or was given one"
             if envelope.reason is Reason.BEHIND:
                 # It is due now, and that it waited is no delay of its own.
-                envelope = where.envelope = changed(envelope, not_before_ms=None)
-            wait_ms = (envelope.not_before_ms or 0) - now.wall_ms
-            self._state.wait(where, now.mono_s + max(0.0, wait_ms / 1000))
+                envelope = where.envelope = envelope._replace(not_before_ms=None)
+            self._state.wait(where, max(now.mono_s, due_s(where, envelope, now)))
 
     def _take_first(
         self, quarantine: Quarantine, handler: HandlerState, first: TrackedDelivery
@@ -450,6 +466,9 @@ class Quarantines:
         if marker.assignment.stopping or after == "hold":
             return
         if after == "dead_letter" and quarantine.condemned < 0:
+            if not self._takeovers.has_read_parked(marker.assignment, quarantine.key):
+                # What comes before some of them may be in the source, and goes before them.
+                return
             self._condemn(quarantine, handler, now)
         if not quarantine.condemned_count:
             self._let_go(quarantine, marker, offset, now)
@@ -475,16 +494,15 @@ class Quarantines:
 
     def _condemn(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
         """Dead-letter what waits behind a dead-lettered record."""
-        pending = quarantine.take_pending()
-        self._unhold(handler, pending)
-        for delivery in pending:
-            quarantine.put(delivery.record_offset, delivery)
+        while (first := quarantine.next_pending) is not None:
+            self._unhold(handler, quarantine.take_pending(1))
+            quarantine.put(first.record_offset, first)
         quarantine.condemn()
         self._bury_behind(quarantine, now)
 
     def _bury_behind(self, quarantine: Quarantine, now: Now) -> None:
         """Dead-letter what is condemned, in order, as far as it was read."""
-        while (delivery := quarantine.take_condemned()) is not None:
+        for delivery in quarantine.take_condemned():
             self._outbox.bury(delivery, now, Reason.BEHIND)
 
     def _free(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> None:
@@ -492,6 +510,11 @@ class Quarantines:
         handler.lanes.quarantined.pop(quarantine.key, None)
         self._undrained.get(handler, {}).pop(quarantine, None)
         self._touched.pop(quarantine, None)
+        if quarantine.first >= 0:
+            topic, partition, _ = quarantine.key
+            name, after_s = handler.rules.name, (now.wall_ms - quarantine.since_ms) / 1000
+            freed = KeyFreed(topic, partition, name, quarantine.first, max(0.0, after_s))
+            self._state.events.append(freed)
         pending = quarantine.take_pending()
         self._unhold(handler, pending)
         batch: Sequence[TrackedDelivery] = [
@@ -532,8 +555,8 @@ class Quarantines:
     def _drain(self, quarantine: Quarantine, handler: HandlerState, now: Now) -> bool:
         """Write what is pending behind the others; False where its handler's breaker keeps it."""
         while quarantine.pending:
-            first = next(iter(quarantine.pending))
-            if first.assignment.stopping:
+            first = quarantine.next_pending
+            if first is None or first.assignment.stopping:
                 return True
             if not self._withheld.may_follow(handler, now):
                 return False
@@ -548,6 +571,7 @@ class Quarantines:
 
     def tick(self, now: Now) -> None:
         """Write what may leave now, and write anew what keeps others from being read."""
+        self._touched.update(self._removals.read_by_now())
         while self._touched:
             quarantine, handler = self._touched.popitem()
             self._go_on(quarantine, handler, now)
@@ -556,7 +580,7 @@ class Quarantines:
                 if not self._drain(quarantine, handler, now):
                     # Its breaker answers for all of its keys: there may be thousands.
                     break
-        for key, source in self._takeovers.all_read_by_now():
+        for key, source in self._takeovers.read_by_now():
             waits = source.handler.lanes.quarantined.get(key)
             if waits is not None:
                 self._go_on(waits, source.handler, now)
@@ -565,7 +589,7 @@ class Quarantines:
 
     def next_s(self, now: Now) -> float:
         """Monotonic seconds of the next look at what waits; infinity where nothing waits."""
-        if self._touched:
+        if self._touched or self._removals.any_read:
             return now.mono_s
         next_s = self._renewals.next_s()
         return min(next_s, now.mono_s + DRIP_S) if any(self._undrained.values()) else next_s

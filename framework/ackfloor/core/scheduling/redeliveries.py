@@ -2,8 +2,9 @@
 
 Theory. Each partition has a queue of waiting records (`due_queue`). A due record goes ahead of
 those that were not tried yet, the longest due first, and takes at most half of a handler's slots
-(`HandlerState.retry_room`); while a breaker is not closed, the breaker says how many. A record that
-is due in a tier and has a further wait of its own hops to another tier instead.
+(`HandlerState.retry_room`), those whose last delivery timed out a quarter (`fair_order`); while a
+breaker is not closed, the breaker says how many. A record that is due in a tier and has a further
+wait of its own hops to another tier instead.
 
 A record that blocks its lane is queued as that lane, whose first it is.
 """
@@ -15,12 +16,17 @@ from math import inf
 
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.queues.lanes import Lane
-from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.envelope import DID_NOT_FAIL, Envelope, Reason
 from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.scheduling.crash_suspects import Suspects
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
+
+#: Seconds until a record whose last delivery timed out is looked at again, where it has no room.
+LOOK_AGAIN_S = 1.0
+#: What a tier's delay is multiplied by at most: jitter is a share of 1 at most.
+LONGEST_WAIT = 2
 
 
 class Redeliveries:
@@ -51,13 +57,16 @@ class Redeliveries:
 
     def release(self, assignment: Assignment, room: int, now: Now) -> int:
         """Deliver up to so many of one partition's records that are due; returns how many."""
-        waiting, withheld = assignment.waiting, assignment.withheld
+        waiting, withheld, timeout = assignment.waiting, assignment.withheld, Reason.TIMEOUT
         due: list[TrackedDelivery] = []
         while len(due) < room and (found := waiting.pop_due(now.mono_s, room - len(due))):
             for delivery in found:
                 envelope = delivery.envelope
-                if envelope is not None and envelope.retry_at_ms and self._leaves(delivery, now):
-                    continue
+                if envelope is not None:
+                    if envelope.retry_at_ms and self._leaves(delivery, now):
+                        continue
+                    if envelope.reason is timeout and self._has_no_room(delivery, now):
+                        continue
                 delivery.retrying = TAKES_ROOM
                 due.append(delivery)
         while waiting.next_s <= now.mono_s and self._leaves(waiting.first, now):
@@ -71,6 +80,18 @@ class Redeliveries:
             assignment.handler.open_retries += len(due)
             self._deliver(assignment.handler, due, now)
         return len(due)
+
+    def _has_no_room(self, delivery: TrackedDelivery, now: Now) -> bool:
+        """Whether a record whose last delivery timed out waits, as too many of these have slots."""
+        handler = delivery.assignment.handler
+        fair = handler.queue.fair
+        if fair is None or handler.circuit.breaker.is_open:
+            # A breaker that is not closed tries any.
+            return False
+        if fair.may_redeliver(delivery, handler.quarter):
+            return False
+        self._state.wait(delivery, now.mono_s + LOOK_AGAIN_S)
+        return True
 
     def _leaves(self, delivery: TrackedDelivery, now: Now) -> bool:
         """Whether a record whose wait is over leaves without being delivered."""
@@ -86,6 +107,8 @@ class Redeliveries:
 
     def _deliver(self, handler: HandlerState, due: Sequence[TrackedDelivery], now: Now) -> None:
         """Queue deliveries, or the lanes that wait for them, ahead of what was not tried yet."""
+        if handler.rate is not None:
+            handler.rate.redelivered(len(due))
         if handler.rules.ordering != "unordered":
             lanes: list[Lane] = []
             others: list[TrackedDelivery] = []
@@ -123,6 +146,22 @@ class Redeliveries:
             ),
             default=inf,
         )
+
+
+def due_s(delivery: TrackedDelivery, envelope: Envelope, now: Now) -> float:
+    """When a tier record is due in this tier; at the end of all its waits where it can't hop.
+
+    In monotonic seconds: a wall clock that is set back must not delay it once it was read. It was
+    parked before it was read, so it waits no longer from now than the longest wait in its tier:
+    a later time comes from a worker whose clock was ahead, and would delay all records behind it.
+    """
+    assignment = delivery.assignment
+    wait_s = ((envelope.not_before_ms or 0) - now.wall_ms) / 1000
+    if assignment.tier_s is not None:
+        wait_s = min(wait_s, assignment.tier_s * LONGEST_WAIT)
+    if assignment.handler.rules.in_place and envelope.reason not in DID_NOT_FAIL:
+        wait_s = max(wait_s, ((envelope.retry_at_ms or 0) - now.wall_ms) / 1000)
+    return now.mono_s + wait_s
 
 
 def _next_s(assignment: Assignment) -> float:

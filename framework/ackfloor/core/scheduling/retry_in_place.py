@@ -19,8 +19,6 @@ P4  a wait is never shorter than what was asked for, and vanishes with its assig
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ackfloor.core.outbox.outbox import Outbox
 from ackfloor.core.records.outcomes import Park, Verdict
 from ackfloor.core.records.record import Now
@@ -62,7 +60,7 @@ class InPlace:
         wait_s = self._wait_s(delivery, verdict)
         envelope = self._state.parking.envelope(delivery, verdict, now)
         due_ms = now.wall_ms + round(wait_s * 1000)
-        again = delivery.again(replace(envelope, not_before_ms=due_ms))
+        again = delivery.again(envelope._replace(not_before_ms=due_ms))
         delivery.assignment.tracker.replace(delivery.record_offset, again)
         delivery.assignment.withheld.retried_in_place(delivery.record_offset)
         return now.mono_s + wait_s, again

@@ -20,9 +20,12 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.handler_breaker import Circuit, WithheldRecords
 from ackfloor.core.queues.batch_buffer import BatchBuffer
 from ackfloor.core.queues.due_queue import DueQueue
+from ackfloor.core.queues.fair_order import FairOrder, Key
 from ackfloor.core.queues.flow_limits import FlowLimits, PartitionGates
 from ackfloor.core.queues.handler_queue import HandlerQueue
+from ackfloor.core.queues.handler_rate import HandlerRate
 from ackfloor.core.queues.lanes import Lanes
+from ackfloor.core.queues.usual_time import UsualTime
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import BEHIND, TAKES_ROOM, TrackedDelivery
 
@@ -52,6 +55,10 @@ class HandlerRules:
             when its process has been seen dead, and not before.
         batch: how many records one call takes at most; None where it takes a single one.
         batch_wait_s: how long an incomplete batch waits since its first record was read.
+        fair_key: what its records are grouped by, so that noisy and hanging keys wait for others
+            (see `fair_order`); None where they are not. Not for batches, nor in partition order.
+        rate_per_s: how many of its deliveries the whole group may start, in records a second; None
+            for no limit.
     """
 
     name: str
@@ -68,6 +75,8 @@ class HandlerRules:
     killable: bool = False
     batch: int | None = None
     batch_wait_s: float = 0.2
+    fair_key: Callable[[TrackedDelivery], Key | None] | None = None
+    rate_per_s: float | None = None
 
     @property
     def by_hand(self) -> bool:
@@ -90,12 +99,14 @@ class HandlerState:
         "paused_reason",
         "paused_until_s",
         "queue",
+        "rate",
         "resting",
         "rests_in_pause",
         "rules",
         "share",
         "suspect",
         "timeout_since_s",
+        "usual",
     )
 
     def __init__(self, rules: HandlerRules) -> None:
@@ -112,14 +123,15 @@ class HandlerState:
         #: An operator paused it until then, and why; 0 where none did.
         self.paused_until_s = 0.0
         self.paused_reason = ""
+        #: How long its deliveries usually run.
+        self.usual = UsualTime()
         #: What may start, and no executor has.
-        self.queue = HandlerQueue(
-            self.lanes, ordered=rules.ordering != "unordered", batches=rules.batch is not None
-        )
+        self.queue = self._queue()
         self.circuit = Circuit()
-        #: The part of the group's partitions of its topics that this worker owns; None where that
-        #: is to be counted anew.
+        #: The part of its topics' partitions that this worker owns; None: to be counted anew.
         self.share: float | None = None
+        #: How many of its deliveries may start, where it has a rate for the group.
+        self.rate = None if rules.rate_per_s is None else HandlerRate()
         #: It is in a long pause, for which fetching stops.
         self.rests_in_pause = False
         #: When the consume timeout in force was set, if it was while running (monotonic seconds).
@@ -138,6 +150,43 @@ class HandlerState:
         self.behind: dict[TrackedDelivery, float] = {}
         #: The suspect of a crash that runs now, or is about to.
         self.suspect: TrackedDelivery | None = None
+
+    def _queue(self) -> HandlerQueue:
+        rules = self.rules
+        return HandlerQueue(
+            self.lanes,
+            ordered=rules.ordering != "unordered",
+            batches=rules.batch is not None,
+            fair=self._fair_order(),
+        )
+
+    def _fair_order(self) -> FairOrder | None:
+        fair_key = self.rules.fair_key
+        return None if fair_key is None else FairOrder(fair_key, self.usual)
+
+    def group_anew(self) -> None:
+        """Its rules group records by something else, or no longer: what waits apart is queued.
+
+        Have the executor give back what it has not started: it may have been given that to go last.
+        """
+        self.queue.gather()
+        self.queue.fair = self._fair_order()
+
+    def limit_anew(self) -> None:
+        """Its rules have another rate, or none. Where it had none, have the executor give back what
+        it has not started: no token was taken for it."""
+        if self.rules.rate_per_s is None:
+            self.rate = None
+        elif self.rate is None:
+            self.rate = HandlerRate()
+        else:
+            self.rate.changes()
+
+    def forget_shares(self) -> None:
+        """The worker has other partitions, or their topics more: its parts are counted anew."""
+        self.share = None
+        if self.rate is not None:
+            self.rate.changes()
 
     def forget_closed(self) -> None:
         """Partitions were dropped: what waits here of them is gone."""
@@ -177,7 +226,28 @@ class HandlerState:
         """
         if self.rests_in_pause or self.circuit.breaker.is_open:
             return 0
-        return max(1, self.rules.concurrency // 2) - self.open_retries
+        room = self._half() - self.open_retries - self._hanging()
+        if self.rate is None:
+            return room
+        # Nor every token.
+        return min(room, self.rate.retry_room(others_wait=bool(self.queue.items)))
+
+    def hanging_room(self) -> int:
+        """How many first deliveries of hanging keys may have a slot: a quarter, and together with
+        redeliveries no more than half."""
+        return min(self.quarter, self._half() - self.open_retries)
+
+    @property
+    def quarter(self) -> int:
+        """A quarter of the slots, at least one."""
+        return max(1, self.rules.concurrency // 4)
+
+    def _half(self) -> int:
+        return max(1, self.rules.concurrency // 2)
+
+    def _hanging(self) -> int:
+        fair = self.queue.fair
+        return 0 if fair is None or not fair.waiting else fair.hanging_in_flight()
 
 
 class AckStats:
@@ -220,6 +290,7 @@ class Assignment:
         lanes_topic: the topic that its lanes are named by: where its handler quarantines, a retry
             topic's records are in the lanes of its source topic.
         tier_s: the nominal delay in seconds where the topic is a retry tier.
+        started_at: its first position, and the leader epoch that the commit said of it.
         restored_epoch: the leader epoch that the restored runs were settled in.
         mark: the start of its records' marks in flight (runtime/supervision/in_flight_memory.py).
         parking: records written to a retry or dead-letter topic whose report is outstanding.
@@ -232,9 +303,13 @@ class Assignment:
             handled.
         awaited: retry topics of which this partition must be here before anything starts; see
             scheduling/quarantined_keys.py. The same for all partitions that wait for each other.
+        log_end: of a source topic whose handler quarantines: its log's end when it was assigned, as
+            far as it is known.
         others_unread: records of a retry topic that are in no key's order, and are to be read.
         superseded: offsets of a retry topic of which a newer copy was found in another.
-        parked_before: offsets of a source topic of which a copy was found in a retry topic.
+        parked_before: records of a source topic of which a copy was found in a retry topic: their
+            offsets, keys, and timestamps as far as these are known.
+        parked_until: the highest of these offsets.
         stopping: no further delivery may start (revoke or shutdown is under way).
         closed: the assignment has ended: late answers are stale.
     """
@@ -254,17 +329,20 @@ class Assignment:
         "lanes_topic",
         "last_floor",
         "leader_epochs",
+        "log_end",
         "mark",
         "open_bytes",
         "orphaned",
         "others_unread",
         "parked_before",
+        "parked_until",
         "parking",
         "partition",
         "paused",
         "refused",
         "restored_epoch",
         "source_topic",
+        "started_at",
         "stats",
         "stopping",
         "superseded",
@@ -293,23 +371,25 @@ class Assignment:
         limits: FlowLimits | None = None,
         restored: GapSet | None = None,
         topic_hash: int = 0,
+        leader_epoch: int = UNKNOWN,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.epoch = epoch
+        self.topic, self.partition, self.epoch = topic, partition, epoch
         self.handler = handler
         self.source_topic = source_topic
         self.lanes_topic = source_topic if handler.rules.quarantines else topic
         self.tier_s = tier_s
         self.awaited: set[str] = set()
+        self.log_end: int | None = None
         self.others_unread = 0
         self.superseded: set[int] = set()
-        self.parked_before: set[int] = set()
+        self.parked_before: set[tuple[int, bytes | int | None, int | None]] = set()
+        self.parked_until = -1
         self.tracker: AckTracker[TrackedDelivery] = AckTracker(
             position, restored.runs if restored else ()
         )
         self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
         self.leader_epochs = LeaderEpochs()
+        self.started_at = position, leader_epoch
         self.topic_hash = topic_hash
         self.inbox = inbox
         self.clock = clock
@@ -347,6 +427,18 @@ class Assignment:
         highest = max(tracker.highest_settled, *settling) if settling else tracker.highest_settled
         epoch = self.restored_epoch if beyond else self.leader_epochs.at(highest)
         return GapSet(floor, runs, self.topic_hash, epoch)
+
+    def leader_epoch_at(self, floor: int) -> int:
+        """The leader epoch of the log at a floor, `UNKNOWN` where that would be a guess.
+
+        It is that of the record there, or of the one just below. What else is below, control
+        records and gaps, may be of a newer epoch than the last record that was read, and then the
+        broker would say of a whole log that it was truncated.
+        """
+        if floor < self.tracker.position or floor == self.leader_epochs.read_to:
+            return self.leader_epochs.at(floor)
+        position, epoch = self.started_at
+        return epoch if floor == position else UNKNOWN
 
     def waits_in_tier(self) -> tuple[int, int]:
         """Records that wait for their time in a retry topic, and the bytes of their values."""

@@ -183,6 +183,7 @@ def commit_position(assignment: Assignment, settling: Collection[int] = ()) -> C
         metadata,
         assignment.epoch,
         assignment.tracker.settled_count() + len(settling),
+        assignment.leader_epoch_at(gaps.floor),
     )
 
 

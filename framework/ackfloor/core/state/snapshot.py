@@ -119,6 +119,73 @@ class BlockedLanes:
 
 
 @dataclass(frozen=True, slots=True)
+class NoisyKey:
+    """A key whose records wait for those of others.
+
+    Attributes:
+        key: as it may be shown.
+        hanging: it hangs; otherwise it is noisy.
+        running: how many of its deliveries have a slot.
+        behind: how many of its records wait.
+    """
+
+    key: str | None
+    hanging: bool
+    running: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyKeys:
+    """The keys of one handler whose records wait for those of others.
+
+    Attributes:
+        noisy: how many use too much of the handler.
+        hanging: how many hang.
+        behind: how many records of both wait.
+        newest: some of them, those first that were found last.
+    """
+
+    noisy: int = 0
+    hanging: int = 0
+    behind: int = 0
+    newest: tuple[NoisyKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LongSlots:
+    """The slots of one handler whose deliveries run far longer than usual.
+
+    Attributes:
+        count: how many there are; a batch has one.
+        after_s: for how long a delivery has to run to be counted: ten times what is usual, and a
+            second at least; half the consume timeout before anything was handled.
+        full: these are all slots.
+    """
+
+    count: int = 0
+    after_s: float = 0.0
+    full: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RateSnapshot:
+    """A handler's rate for the whole group.
+
+    Attributes:
+        group_per_s: how many records all workers may start, in records a second; None for no limit.
+        worker_per_s: this worker's part of it, None for no limit.
+        waiting: how many records wait for the rate; under an order, keys or partitions that do.
+        waited_s: for how many seconds something has waited for it, since the worker started.
+    """
+
+    group_per_s: float | None = None
+    worker_per_s: float | None = None
+    waiting: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerSnapshot:
     """A handler's circuit breaker.
 
@@ -173,6 +240,11 @@ class HandlerSnapshot:
         paused: an operator paused it.
         paused_for_s: for how long yet, in seconds; None until further notice.
         paused_reason: why.
+        fairness: what its records are grouped by, so that noisy keys wait for others: "key" or
+            "function"; "off" where they do not.
+        noisy_keys: its keys that are noisy or hang.
+        long_slots: its slots whose deliveries run far longer than usual.
+        rate: its rate for the group.
     """
 
     name: str
@@ -197,6 +269,10 @@ class HandlerSnapshot:
     paused: bool = False
     paused_for_s: float | None = None
     paused_reason: str = ""
+    fairness: str = "off"
+    noisy_keys: NoisyKeys = NoisyKeys()
+    long_slots: LongSlots = LongSlots()
+    rate: RateSnapshot = RateSnapshot()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ from ackfloor.core.state.faults import Faults
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
 LOW_PRIORITY_S = 1.0
+#: The part of a handler's rate that workers have by the retry partitions they own.
+TIERS_PART = 0.01
 #: Characters of an error that a snapshot shows.
 SHOWN = 200
 
@@ -66,6 +68,7 @@ class WorkerState:
         "clock",
         "commands",
         "commits",
+        "counts",
         "epoch",
         "events",
         "exclusive",
@@ -98,6 +101,8 @@ class WorkerState:
         self.handlers = {rules.name: HandlerState(rules) for rules in handlers}
         self.routes = routes
         self.parking = parking
+        #: Topic -> how many partitions it has, as far as it was told while the worker runs.
+        self.counts: dict[str, int] = {}
         self.inbox = inbox
         self.clock = clock
         #: A crash suspect runs alone: nothing else of the worker may start.
@@ -254,8 +259,10 @@ class WorkerState:
             self.flow.look_again()
 
     def go_on(self, delivery: TrackedDelivery) -> None:
-        """A record is settled that its lane waited for: let the lane go on."""
+        """A record is settled: if its lane waited for it, let the lane go on."""
         handler = delivery.assignment.handler
+        if handler.rules.ordering == "unordered":
+            return
         key = delivery.lane_key(handler.rules.ordering == "key")
         if handler.batch_buffer is not None and handler.rules.in_place:
             # Only there it has stayed in its lane.
@@ -288,15 +295,62 @@ class WorkerState:
         """How many of a handler's records its breaker withholds."""
         return sum(len(a.withheld) for a in self.assignments.values() if a.handler is handler)
 
+    # Parts of the group.
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Topics have so many partitions."""
+        more = {t: n for t, n in counts.items() if n > self.counts.get(t, 0)}
+        if more:
+            self.counts.update(more)
+            self.forget_shares()
+
+    def forget_shares(self) -> None:
+        """Have the shares computed anew: the worker owns other partitions, or there are more."""
+        for handler in self.handlers.values():
+            handler.forget_shares()
+
     def share_of(self, handler: HandlerState) -> float:
         """The part of the group's partitions of a handler's topics that this worker owns."""
         if handler.share is None:
-            owned = sum(a.handler is handler for a in self.assignments.values())
-            name, partitions = handler.rules.name, self.parking.partitions
-            routes = self.routes.items()
-            all_ = sum(partitions.get(t, 1) for t, route in routes if route.handler == name)
+            owned, all_ = self._partitions_of(handler, tiers=None)
             handler.share = min(1.0, owned / all_) if owned and all_ else 1.0
         return handler.share
+
+    def rate_of(self, handler: HandlerState) -> float:
+        """The part of a handler's rate that is this worker's, in records a second; 0 without one.
+
+        It is the part of the source partitions that it owns; `TIERS_PART` of the rate goes by the
+        retry partitions: a worker may have some of these without any of their sources.
+        """
+        rate = handler.rate
+        if rate is None:
+            return 0.0
+        if rate.share is None:
+            owned, all_ = self._partitions_of(handler, tiers=False)
+            owned_tiers, all_tiers = self._partitions_of(handler, tiers=True)
+            for_tiers = TIERS_PART if all_tiers else 0.0
+            sources = (1.0 - for_tiers) * (owned / all_ if all_ else 0.0)
+            rate.share = min(1.0, sources + for_tiers * owned_tiers / max(1, all_tiers))
+        return (handler.rules.rate_per_s or 0.0) * rate.share
+
+    def _partitions_of(self, handler: HandlerState, *, tiers: bool | None) -> tuple[int, int]:
+        """How many partitions of a handler's topics this worker owns, and how many there are.
+
+        Args:
+            handler: the handler.
+            tiers: of its retry topics; of its source topics where False, of both where None.
+        """
+        owned = sum(
+            a.handler is handler and tiers in {None, a.tier_s is not None}
+            for a in self.assignments.values()
+        )
+        known, name = self.parking.partitions, handler.rules.name
+        all_ = sum(
+            max(self.counts.get(topic, 0), known.get(topic, 1))
+            for topic, route in self.routes.items()
+            if route.handler == name and tiers in {None, route.tier_s is not None}
+        )
+        return owned, all_
 
     def rebalance(self) -> None:
         """`balance`, if records were read or handled so that a gate may have changed."""

@@ -11,7 +11,7 @@ from ackfloor.core.values.setting_error import SettingError
 
 #: Unit -> its seconds.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*([smh])")
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*(?:([smh])|(min))")
 _FIX = 'write a count and a unit of time (s, m or h), such as "100/m"'
 
 
@@ -19,7 +19,7 @@ def parse_rate(value: str, *, field: str) -> float:
     """A rate in records a second.
 
     Args:
-        value: a text such as "100/m", "5/s" or "2000/h".
+        value: a text such as "100/m" (or "100/min"), "5/s" or "2000/h".
         field: the setting's name, for the error.
 
     Raises:
@@ -29,7 +29,7 @@ def parse_rate(value: str, *, field: str) -> float:
     match = _RATE.fullmatch(str(value).strip())
     if match is None:
         raise SettingError(field, value, "not a rate", _FIX)
-    rate = float(match[1]) / _UNITS_S[match[2]]
+    rate = float(match[1]) / _UNITS_S[match[2] or "m"]
     if rate <= 0:
         raise SettingError(field, value, "a rate of nothing", _FIX)
     return rate

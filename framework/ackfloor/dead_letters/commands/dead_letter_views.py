@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +25,9 @@ _MOST_LINES = 40
 #: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
 #: Columns that narrow tables of groups and of dead letters leave out, the first one first.
-OPTIONAL_GROUP_COLUMNS = ("message", "first", "topic", "last", "error", "releases")
+OPTIONAL_GROUP_COLUMNS = ("message", "first", "topic", "error", "last", "releases")
 OPTIONAL_COLUMNS = (
-    *("bytes", "replays", "attempt", "key", "disposed", "error", "failed", "release", "due"),
+    *("bytes", "replays", "attempt", "key", "error", "disposed", "failed", "release", "due"),
 )
 
 
@@ -101,7 +100,7 @@ def _failed(dead_letter: DeadLetter) -> str | None:
 def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
     """The fields of one dead letter, for JSON."""
     dead_letter, envelope = found.dead_letter, found.dead_letter.envelope
-    ours = asdict(envelope)
+    ours = envelope._asdict()
     for name in ("error_message", "error_stack"):
         ours[name] = rules.of_text(ours[name])
     own = own_headers(dead_letter.headers)

@@ -21,6 +21,7 @@ from ackfloor.cli.shared.parameters import (
     Output,
     OutputOption,
 )
+from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.dead_letter_views import (
@@ -45,7 +46,6 @@ from ackfloor.dead_letters.commands.selection import (
     Places,
     PlacesArgument,
     TopicsArgument,
-    counted,
     place_of,
     tell_hidden,
 )
@@ -108,16 +108,18 @@ def ls(
     named = Places.of(places)
     reading = DeadLetterSelection.open(brokers)
     found: list[StoredDeadLetter] = []
-    hidden = 0
+    hidden, more = 0, False
     for each in reading.dead_letters(named, wanted, partition, scan_limit):
         if each.disposed and not all_:
             hidden += 1
         elif len(found) == limit:
-            typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+            more = True
             break
         else:
             found.append(each)
     print_rows(dead_letter_rows(found, reading.rules), output, spare=OPTIONAL_COLUMNS)
+    if more:
+        typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
     tell_hidden(hidden)
 
 

@@ -23,26 +23,23 @@ from ackfloor.cli.shared.parameters import (
 from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out
-from ackfloor.dead_letters.commands.selection import DeadLetterSelection, Places, PlacesArgument
+from ackfloor.dead_letters.commands.selection import (
+    DeadLetterSelection,
+    ForeignOption,
+    Places,
+    PlacesArgument,
+)
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.dead_letters.rules.redrive_rules import Order
-from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import job_name, operator
-
-_Foreign = Annotated[
-    bool,
-    typer.Option(
-        "--foreign", help="It is a dead-letter topic of another tool, although no header says so."
-    ),
-]
 
 
 def discard(
     places: PlacesArgument,
     wanted: FilterOptions,
     most: MaxOption = None,
-    foreign: _Foreign = False,
+    foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     brokers: BrokersOption = OF_SETTINGS,
@@ -65,7 +62,7 @@ def archive(
         Path, typer.Option(help="Where they are kept, as `dlq export` writes them; appended to.")
     ],
     most: MaxOption = None,
-    foreign: _Foreign = False,
+    foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     brokers: BrokersOption = OF_SETTINGS,
@@ -107,10 +104,6 @@ def _part(
 
     job = RedriveJob(reading.options, order)
     chosen = reading.choose(places, wanted)
-    if chosen.unmarked and not foreign:
-        raise RedriveRefused(
-            f"{places.topic} is no dead-letter topic of ackfloor, and {chosen.unmarked:,} of "
-            f"{len(chosen):,} records have no header that any tool gives a dead letter; if it is "
-            "one of another tool all the same, say --foreign"
-        )
+    if not foreign:
+        chosen.refuse_unmarked(places.topic)
     return Part(job, chosen.offsets)

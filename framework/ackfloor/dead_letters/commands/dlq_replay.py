@@ -21,7 +21,12 @@ from ackfloor.cli.shared.parameters import (
 from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
-from ackfloor.dead_letters.commands.selection import DeadLetterSelection, Places, PlacesArgument
+from ackfloor.dead_letters.commands.selection import (
+    DeadLetterSelection,
+    ForeignOption,
+    Places,
+    PlacesArgument,
+)
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order
@@ -157,6 +162,7 @@ def replay(
             help="Send what this function of yours makes of each DeadLetter.",
         ),
     ] = None,
+    foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     brokers: BrokersOption = OF_SETTINGS,
@@ -188,7 +194,8 @@ def replay(
         )  # fmt: skip
         order = Order(named.topic, asked.to, job_name(), operator(), limit=most)
     order = replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays)
-    part = _part(reading, order, asked)
+    # Who began a job has said so.
+    part = _part(reading, order, asked, foreign=foreign or resume is not None)
     part.edit, part.rules = edits, reading.rules
     carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -231,7 +238,7 @@ def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order,
     return Order(topic, asked.to, job, operator(), limit=left, before=note.done), asked
 
 
-def _part(reading: DeadLetterSelection, order: Order, asked: Replay) -> Part:
+def _part(reading: DeadLetterSelection, order: Order, asked: Replay, *, foreign: bool) -> Part:
     """The job, refused before anything is read where it can't be done, and what it is to send."""
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 
@@ -243,6 +250,8 @@ def _part(reading: DeadLetterSelection, order: Order, asked: Replay) -> Part:
             "other dead letters"
         )
     chosen = reading.choose(asked.places, asked.wanted, asked.ends)
+    if not foreign:
+        chosen.refuse_unmarked(asked.places.topic)
     if asked.ends is None:
         asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
     job.order = replace(order, asked=asked.to_dict())

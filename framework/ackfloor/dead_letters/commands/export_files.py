@@ -12,10 +12,9 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, get_type_hints
 
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.dead_letters.commands.json_lines import dead_letter_facts, dead_letter_line
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     *("topic", "partition", "offset", "timestamp_ms", "disposed"),
     *("key", "key_base64", "value", "value_base64", "headers", "headers_readable"),
-    *(each.name for each in fields(Envelope)),
+    *Envelope._fields,
 )
 _BOOLEANS: Final = frozenset({"disposed", "headers_readable"})
 _NUMBERS: Final = frozenset(
     {
         *("partition", "offset", "timestamp_ms"),
-        *(each.name for each in fields(Envelope) if str(each.type).startswith("int")),
+        *(name for name, kind in get_type_hints(Envelope).items() if kind in {int, int | None}),
     }
 )
 #: Rows of Parquet that are in memory before they are written.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
@@ -26,7 +25,7 @@ def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, An
     Key, value and the values of headers are text; one that is not UTF-8 is base64, under its name
     and `_base64`. `headers` are the record's own; ours have fields of their own.
     """
-    dead_letter, envelope = found.dead_letter, asdict(found.dead_letter.envelope)
+    dead_letter, envelope = found.dead_letter, found.dead_letter.envelope._asdict()
     for name in ("error_message", "error_stack"):
         envelope[name] = rules.of_text(envelope[name])
     own = own_headers(dead_letter.headers)

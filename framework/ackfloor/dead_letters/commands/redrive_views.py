@@ -165,6 +165,6 @@ def progress_bar() -> Iterator[Callable[[int, int], None]]:
     )
 
     columns = TextColumn("dead letters"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("", total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -6,20 +6,18 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.cli.shared.read_count import counted
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import Wanted
+from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import select
-
-Read = TypeVar("Read")
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
@@ -44,6 +42,12 @@ AllOption = Annotated[
 PartitionOption = Annotated[
     int | None,
     typer.Option(min=0, help="Read this partition only."),
+]
+ForeignOption = Annotated[
+    bool,
+    typer.Option(
+        "--foreign", help="It is a dead-letter topic of another tool, although no header says so."
+    ),
 ]
 _PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})")
 
@@ -105,6 +109,19 @@ class Chosen:
 
     def __len__(self) -> int:
         return sum(map(len, self.offsets.values()))
+
+    def refuse_unmarked(self, topic: str) -> None:
+        """Refuse a topic that may be no dead-letter topic, such as a source topic.
+
+        Raises:
+            RedriveRefused: no header marks some of these as dead letters.
+        """
+        if self.unmarked:
+            raise RedriveRefused(
+                f"{topic} is no dead-letter topic of ackfloor, and {self.unmarked:,} of "
+                f"{len(self):,} records have no header that any tool gives a dead letter; if it is "
+                "one of another tool all the same, say --foreign"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,18 +224,6 @@ class DeadLetterSelection:
         else:
             found = self.topics.at(places.topic, places.only)
         return counted(found, places.topic)
-
-
-def counted(dead_letters: Iterable[Read], topic: str) -> Iterator[Read]:
-    """What is read, with a count on a terminal."""
-    columns = SpinnerColumn(), TextColumn("{task.description}: {task.completed:,} read")
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as p:
-        reading = p.add_task(topic, total=None)
-        for number, dead_letter in enumerate(dead_letters):
-            if number % 500 == 0:
-                p.update(reading, completed=number)
-            yield dead_letter
 
 
 def tell_hidden(hidden: int) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -94,8 +94,7 @@ class DeadLetter:
         envelope = read_envelope(self.headers)
         if envelope.origin_topic is not None or (other := read_foreign(self.headers)) is None:
             return envelope
-        return replace(
-            envelope,
+        return envelope._replace(
             group=envelope.group or other.group,
             handler=envelope.handler or other.handler,
             attempt=envelope.attempt or other.attempt,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 from confluent_kafka import KafkaError, KafkaException
 
 from ackfloor.errors import (
     AckfloorError,
+    ConfigError,
     InstanceFenced,
     InstanceHeld,
     KafkaUnreachable,
@@ -32,8 +36,6 @@ FENCED = frozenset(
 #: The client's text when a static member was replaced, and when it can't join yet (KIP-848).
 _FENCED_MEMBER = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 _HELD_MEMBER = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
-#: The client's text when the broker has no such assignor (KIP-848).
-_NO_ASSIGNOR = KafkaError(KafkaError.UNSUPPORTED_ASSIGNOR).str()
 #: The user may not do this.
 DENIED = frozenset(
     {
@@ -48,6 +50,65 @@ NO_ANSWER = frozenset(
 )
 #: What an abort takes out of the client's queues.
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+
+
+class _Refused(NamedTuple):
+    """A property whose value only the broker can judge; why it refuses one, and the fix."""
+
+    role: str
+    name: str
+    why: str
+    fix: str
+    #: The value where it is not set; None if the broker then has nothing to refuse.
+    default: object = None
+
+
+_NO_KIP_848 = _Refused(
+    "consumer",
+    "group.protocol",
+    "the brokers don't have this group protocol, or not enabled",
+    "leave it out (classic), or have brokers of Kafka 4.0 or later whose "
+    "group.coordinator.rebalance.protocols name it",
+)
+#: What the broker, or the client for it, answers to a setting that it refuses. No retry helps.
+_REFUSED: Mapping[int, _Refused] = {
+    KafkaError.UNSUPPORTED_ASSIGNOR: _Refused(
+        "consumer",
+        "group.remote.assignor",
+        "the broker has no such assignor",
+        "set one that the broker's group.consumer.assignors name (uniform or range, unless "
+        "somebody changed them), or leave it out",
+    ),
+    KafkaError.INVALID_SESSION_TIMEOUT: _Refused(
+        "consumer",
+        "session.timeout.ms",
+        "the broker refuses it",
+        "set it within the broker's group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms (6000 and 1800000, unless somebody changed them)",
+        45_000,
+    ),
+    KafkaError.UNSUPPORTED_VERSION: _NO_KIP_848,
+    KafkaError._UNSUPPORTED_FEATURE: _NO_KIP_848,  # noqa: SLF001
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: _Refused(
+        "producer",
+        "transaction.timeout.ms",
+        "the broker refuses it",
+        "set it to at most the broker's transaction.max.timeout.ms (900000, unless somebody "
+        "changed it), or leave it out",
+    ),
+}
+#: Of other errors that need somebody: what to do.
+_ADVICE: Mapping[int, str] = {
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: (
+        "; the group has members with another partition.assignment.strategy: stop all its "
+        "workers, and those with static_membership for as long as their session lasts"
+    ),
+    KafkaError.GROUP_MAX_SIZE_REACHED: (
+        "; lower app.workers, or raise the broker's group.max.size (with group.protocol=consumer "
+        "its group.consumer.max.size)"
+    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "; grant this user READ on the group",
+}
 
 
 #: A fatal error may be raised while delivery reports are handed out; the next report's callback
@@ -69,12 +130,13 @@ def is_fatal(error: KafkaError | None) -> bool:
     return error is not None and (error.fatal() or error.code() == FATAL)
 
 
-def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
-    """The exception for a fatal error of a consumer.
+def ended_for_good(error: KafkaError, config: Mapping[str, Any]) -> AckfloorError:
+    """The exception for a fatal error of a consumer with these properties.
 
     The client's code is "fatal" for all of them; only the text says which it was.
     """
     text = error.str()
+    instance_id = config.get("group.instance.id")
     if _FENCED_MEMBER in text:
         return InstanceFenced(
             f"another process has joined the group as {instance_id!r}, so Kafka has expelled this "
@@ -85,20 +147,29 @@ def ended_for_good(error: KafkaError, instance_id: str | None) -> SourceFailed:
             f"the group still has a member {instance_id!r}: this worker's predecessor, whose "
             "session has to time out first, or another run with the same app.instance_id_prefix"
         )
-    if _NO_ASSIGNOR in text:
-        fix = "set kafka.consumer.group.remote.assignor to one of the broker's: uniform or range"
-        return SourceFailed(f"{error_text(error)}; {fix}")
+    for code in (*_REFUSED, *_ADVICE):
+        if KafkaError(code).str() in text:
+            refused = refused_setting(KafkaError(code), config)
+            return refused or SourceFailed(error_text(error) + advice(KafkaError(code)))
     return SourceFailed(error_text(error))
+
+
+def refused_setting(error: KafkaError | None, config: Mapping[str, Any]) -> ConfigError | None:
+    """The error of a client with these properties, if it is that the broker refuses one of them."""
+    refused = None if error is None else _REFUSED.get(error.code())
+    if refused is None:
+        return None
+    value = config.get(refused.name, refused.default)
+    if value is None or (refused is _NO_KIP_848 and str(value).lower() != "consumer"):
+        # The broker objects to something else.
+        return None
+    field = f"kafka.{refused.role}.{refused.name}"
+    return ConfigError(field, value, refused.why, refused.fix)
 
 
 def advice(error: KafkaError) -> str:
     """What to do about an error that does not pass by itself; empty if it does."""
-    if error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
-        return (
-            "; the group has members with another partition.assignment.strategy: stop all its "
-            "workers, and those with static_membership for as long as their session lasts"
-        )
-    return ""
+    return _ADVICE.get(error.code(), "")
 
 
 def look_failed(what: str, exc: BaseException) -> AckfloorError:

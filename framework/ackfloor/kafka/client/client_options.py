@@ -155,7 +155,7 @@ def consumer_config(
         ConfigError: a property is dangerous or conflicts; names property, value and fix.
     """
     given = _checked("consumer", options.consumer, _CONSUMER_OURS)
-    kip_848 = str(given.get("group.protocol", "classic")).lower() == "consumer"
+    kip_848 = broker_assigns(given)
     if kip_848:
         for name in _NOT_WITH_KIP_848:
             if name in given:
@@ -280,6 +280,11 @@ def make_client(
             "the client refuses it" if secret else text,
             "see librdkafka's CONFIGURATION.md for names and values",
         ) from None
+
+
+def broker_assigns(config: Mapping[str, Any]) -> bool:
+    """Whether the broker assigns a consumer its partitions: the protocol of KIP-848."""
+    return str(config.get("group.protocol", "classic")).lower() == "consumer"
 
 
 def incremental(config: Mapping[str, Any]) -> bool:

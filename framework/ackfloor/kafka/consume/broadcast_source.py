@@ -19,7 +19,10 @@ from collections.abc import Collection, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
+from ackfloor.core.parking.partition_text import partitions_text
 from ackfloor.core.records.record import CommitPosition, StartPosition
+from ackfloor.core.records.record import TopicPartition as Partition
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 from ackfloor.kafka.consume.committer import Committer, Result
 from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
@@ -58,6 +61,8 @@ class KafkaBroadcastSource(KafkaSource):
         spare: Collection[str] = (),
     ) -> None:
         super().__init__(options, group, watched=watched, spare=spare)
+        # It has no session: it is a member of no group.
+        self._session_watch = None
         self._options = options
         self._answers: list[Result] = []
         self._watch: PartitionWatch | None = None
@@ -168,7 +173,7 @@ class _Everything(Membership):
         self._known.update({t: max(self._known[t], count) for t, count in counts.items()})
         self._assign([TopicPartition(s.topic, s.partition, s.position) for s in starts])
         if not end:
-            log.info("new partitions: %s", ", ".join(f"{t}/{p}" for t, p in new))
+            log.info("new partitions: %s", partitions_text(Partition(*place) for place in new))
         self._announce(starts)
 
     def _end(self, topic: str, partition: int) -> int:
@@ -205,7 +210,8 @@ class PartitionWatch:
         self._ending.set()
 
     def _run(self) -> None:
-        admin = make_client(AdminClient, "admin", self._config, logger=log)
+        logger = ClientLog(log, "client that looks for new partitions")
+        admin = make_client(AdminClient, "admin", self._config, logger=logger)
         while not self._ending.wait(self._interval_s):
             try:
                 metadata = admin.list_topics(timeout=REQUEST_S)

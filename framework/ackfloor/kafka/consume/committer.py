@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -48,7 +49,7 @@ class Committer:
         for position in positions:
             self._outstanding[position.topic, position.partition] = position
         try:
-            consumer.commit(offsets=[_offset(p) for p in positions], asynchronous=True)
+            consumer.commit(offsets=[offset_of(p) for p in positions], asynchronous=True)
         except KafkaException as exc:
             why = error_text(exc)
             self._settle([(position, why) for position in positions])
@@ -123,12 +124,14 @@ def _partition(position: CommitPosition) -> TopicPartition:
     return TopicPartition(position.topic, position.partition)
 
 
-def _offset(position: CommitPosition) -> TopicPartition:
+def offset_of(position: CommitPosition) -> TopicPartition:
+    """A position as the client commits it, with its metadata and leader epoch where it has them."""
+    given: dict[str, Any] = {}
     if position.metadata:
-        return TopicPartition(
-            position.topic, position.partition, position.position, position.metadata
-        )
-    return TopicPartition(position.topic, position.partition, position.position)
+        given["metadata"] = position.metadata
+    if position.leader_epoch >= 0:
+        given["leader_epoch"] = position.leader_epoch
+    return TopicPartition(position.topic, position.partition, position.position, **given)
 
 
 def _same(position: CommitPosition, found: TopicPartition) -> bool:

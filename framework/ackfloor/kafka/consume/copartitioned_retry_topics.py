@@ -98,33 +98,38 @@ class CopartitionedRetryTopics:
         """Whether this retry topic was deleted although its source exists."""
         return topic in self._sources and self._counts[topic] == 0
 
+    def unknown(self, source: str) -> set[str]:
+        """The retry topics of a source that the broker did not know when it was asked last."""
+        return {t for t in self.behind({source}) if t in self._missed or not self._counts[t]}
+
     def come(self, partitions: Iterable[TopicPartition]) -> Changes:
         """Source partitions were assigned."""
-        self._here.update(_places(partitions))
+        self._here.update(places_of(partitions))
         return self.changed()
 
     def go(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Source partitions were taken away; returns the retry partitions that go with them."""
-        self._here.difference_update(_places(partitions))
-        gone = self._read - self._following()
+        self._here.difference_update(places_of(partitions))
+        gone = self._read - self.followed()
         self._read -= gone
         return _listed(gone)
 
     def miss(self, partitions: Iterable[TopicPartition]) -> None:
         """These have no start position: they are not read before the broker knows their topics."""
-        for topic, number in _places(partitions):
+        for topic, number in places_of(partitions):
             self._missed.setdefault(topic, time.monotonic())
             self._read.discard((topic, number))
 
     def changed(self) -> Changes:
         """The partitions to begin and to stop reading after what was learned since."""
-        following = self._following()
+        following = self.followed()
         came = {place for place in following - self._read if place[0] not in self._missed}
         gone = self._read - following
         self._read = (self._read - gone) | came
         return Changes(_listed(came), _listed(gone))
 
-    def _following(self) -> set[Place]:
+    def followed(self) -> set[Place]:
+        """The retry partitions that belong to the source partitions here, read or not."""
         found: set[Place] = set()
         return found.union(*map(self._behind, self._here))
 
@@ -140,7 +145,8 @@ class CopartitionedRetryTopics:
         }
 
 
-def _places(partitions: Iterable[TopicPartition]) -> list[Place]:
+def places_of(partitions: Iterable[TopicPartition]) -> list[Place]:
+    """The client's partitions as places."""
     return [(partition.topic, partition.partition) for partition in partitions]
 
 

@@ -12,7 +12,6 @@ none of its records may start before it is known what is parked there.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -20,8 +19,6 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import error_text
-
-log = logging.getLogger("ackfloor.kafka")
 
 #: After so many seconds without an answer the worker is replaced. Long, because everything else
 #: goes on until then, and a transaction's timeout may be longer than the default.
@@ -49,7 +46,8 @@ class LateStarts:
         #: Partition -> its deadline (monotonic seconds); asked for in this order.
         self._waiting: dict[tuple[str, int], float] = {}
         self._ask_at_s = 0.0
-        self._why = ""
+        #: Why the group did not answer last.
+        self.why = ""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -84,10 +82,6 @@ class LateStarts:
             )
             if one is None:
                 self._wait(partition)
-                log.warning(
-                    "%s/%d: the group does not tell the committed position (%s); asking again, the "
-                    "partition waits", partition.topic, partition.partition, self._why,
-                )  # fmt: skip
             found += one or []
         return found
 
@@ -124,7 +118,7 @@ class LateStarts:
         until_s = self._waiting.pop(key)
         if now_s >= until_s:
             what = f"the committed position of {key[0]}/{key[1]}"
-            raise SourceFailed(f"{what} could not be read in time: {self._why}")
+            raise SourceFailed(f"{what} could not be read in time: {self.why}")
         self._waiting[key] = until_s
         self._ask_at_s = time.monotonic() + AGAIN_S
         return []
@@ -142,7 +136,7 @@ class LateStarts:
                 [TopicPartition(p.topic, p.partition) for p in partitions], timeout=timeout_s
             )
         except KafkaException as exc:
-            self._why = error_text(exc)
+            self.why = error_text(exc)
             return None
         for partition in found:
             if partition.error is not None:

@@ -13,26 +13,34 @@ Callbacks run inside the poll, on the owner thread. Rules, each seen on a broker
   all at once under the eager one; the client accepts only the calls of its protocol.
 * Under KIP-848 an empty assignment causes no callback. A member that was admitted and got no
   callback for a while has one.
+* A member that may have been thrown out without being told so (`session_watch`) gives up its
+  partitions towards the listener. The client keeps them, paused, until the group says what holds.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.record import StartPosition
 from ackfloor.core.records.record import TopicPartition as Partition
-from ackfloor.errors import TopicReplaced
+from ackfloor.errors import SourceFailed, TopicReplaced
+from ackfloor.kafka.client.client_errors import error_text
 from ackfloor.kafka.consume.committer import Committer
-from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
+from ackfloor.kafka.consume.copartitioned_retry_topics import (
+    CopartitionedRetryTopics,
+    Place,
+    places_of,
+)
 from ackfloor.kafka.consume.late_starts import LateStarts
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import Start, log_range, resolve
+from ackfloor.kafka.consume.unread_partitions import UnreadPartitions
 from ackfloor.kafka.groups.generation import admitted
 from ackfloor.kafka.groups.leave_group import leave
 from ackfloor.kafka.topics.topic_ids import Described, TopicIds
@@ -44,6 +52,8 @@ log = logging.getLogger("ackfloor.kafka")
 SPARE_LOOK_S = 1.0
 #: If finding the starts took longer, the committed positions are asked for again.
 FRESH_S = 1.0
+#: How long the end of a log that has lost records is asked for.
+ENDS_S = 2.0
 
 
 class Membership:
@@ -85,7 +95,16 @@ class Membership:
         #: Those still to be reported, and the descriptions of their topics.
         self._late = LateStarts(consumer, None if quarantined is None else quarantined.sources)
         self._described: Mapping[str, Described] = {}
+        #: Topic -> how many partitions it has, by the last answer that told.
+        self.partition_counts: dict[str, int] = {}
+        self._unread = UnreadPartitions()
+        self._why_left_out = ""
+        #: Positions that the broker is still to be asked about: whether the log below them is the
+        #: one that the group has read.
+        self._to_validate: dict[tuple[str, int], TopicPartition] = {}
         self._leaving = False
+        #: Partitions that the listener was told are lost, while the client still has them.
+        self._suspended: set[tuple[str, int]] = set()
         #: Whether the group has given an assignment that was not lost since.
         self._joined = False
         self._admitted = False
@@ -136,11 +155,15 @@ class Membership:
     ) -> None:
         """Read partitions from their committed positions, and report them to the listener."""
         starts = self._starts(partitions) if partitions else []
-        self._copartitioned.miss(self._not_begun(partitions, starts))
+        self._miss(self._not_begun(partitions, starts))
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
-        read([*explicit, *(p for p in late if (p.topic, p.partition) in came)])
+        waiting = [p for p in late if (p.topic, p.partition) in came]
+        if waiting:
+            why = f"the group does not tell their committed positions: {self._late.why}"
+            self._unread.left_out(places_of(waiting), why)
+        read([*explicit, *waiting])
         # A pause outlives an assignment: a partition revoked while paused would come back paused.
         self._reading.resume(explicit)
         if late:
@@ -153,6 +176,7 @@ class Membership:
         """Look up topics that were assigned, and their retry topics."""
         described = self._topic_ids.learn(topics | self._copartitioned.behind(topics))
         self._described = {**self._described, **described}
+        self._note_counts(described)
         self._reading.learn(self._copartitioned.learn(described))
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
@@ -172,8 +196,17 @@ class Membership:
     def _resolve(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
-            self._topic_ids.log_ranges, self._reading.reads, self._copartitioned,
+            self._topic_ids.log_ranges, self._reading.reads, self._copartitioned, self._left_out,
         )  # fmt: skip
+
+    def _left_out(self, why: SourceFailed) -> None:
+        self._why_left_out = f"{why}"
+
+    def _miss(self, missing: Sequence[TopicPartition]) -> None:
+        """Retry partitions that have no start are not read until the brokers tell it."""
+        if missing:
+            self._copartitioned.miss(missing)
+            self._unread.left_out(places_of(missing), self._why_left_out)
 
     def _not_begun(
         self, partitions: Sequence[TopicPartition], starts: Sequence[StartPosition]
@@ -195,10 +228,31 @@ class Membership:
 
     def _announce(self, starts: Sequence[StartPosition]) -> None:
         if self._quarantined is not None:
-            starts = self._quarantined.with_parked(starts)
+            starts = self._with_absent(self._quarantined.with_parked(starts), self._quarantined)
         for start in starts:
             self._began[start.topic, start.partition] = start.position
+            if start.leader_epoch >= 0:
+                self._to_validate[start.topic, start.partition] = TopicPartition(
+                    start.topic, start.partition, start.position, leader_epoch=start.leader_epoch
+                )
+        self._unread.begun((start.topic, start.partition) for start in starts)
         self._listener.on_assigned(starts)
+
+    def _with_absent(
+        self, starts: Sequence[StartPosition], quarantined: QuarantinedTopics
+    ) -> Sequence[StartPosition]:
+        """The same with the retry topics that source partitions do not have to wait for."""
+        sources = {start.topic for start in starts} & {*quarantined.sources.values()}
+        if not sources:
+            return starts
+        unknown = {source: self._copartitioned.unknown(source) for source in sources}
+        absent = quarantined.absent(set[str]().union(*unknown.values()))
+        return [
+            start._replace(absent=frozenset(unknown[start.topic] & absent))
+            if start.topic in sources
+            else start
+            for start in starts
+        ]
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
         partitions = [*partitions, *self._copartitioned.go(partitions)]
@@ -230,8 +284,39 @@ class Membership:
         finally:
             for partition in known:
                 del self._began[partition]
+                self._to_validate.pop(partition, None)
             self._late.forget(partitions)
             self._commits.forget(partitions)
+            self._suspended.difference_update((p.topic, p.partition) for p in partitions)
+            if self._unread:
+                self._forget_unread(set(places_of(partitions)))
+
+    def _forget_unread(self, gone: Collection[Place]) -> None:
+        """What is not read yet of partitions that are gone is not ours to read."""
+        retries, followed = self._copartitioned, self._copartitioned.followed()
+        self._unread.keep(
+            lambda place: place not in gone and (place[0] not in retries or place in followed)
+        )
+
+    def suspend(self) -> None:
+        """Give up every partition for lost: other members may have them by now."""
+        held = [*self.partitions(), *self._late.partitions()]
+        if not held:
+            return
+        self._reading.pause(held)
+        self._withdraw(held, self._listener.on_lost)
+        self._suspended.update((p.topic, p.partition) for p in held)
+
+    def take_up(self) -> None:
+        """Go on with suspended partitions which the group has not taken away, where it stands."""
+        partitions = [TopicPartition(*key) for key in sorted(self._suspended)]
+        self._suspended.clear()
+        if partitions:
+            self._admit(partitions, self._go_on_at)
+
+    def _go_on_at(self, targets: list[TopicPartition]) -> None:
+        for target in targets:
+            self.go_on_at(target)
 
     def leave(self) -> None:
         """Have the listener give up all partitions, before the client leaves the group."""
@@ -245,7 +330,7 @@ class Membership:
 
     def look(self) -> None:
         """Check what causes no callback: an empty assignment, a replaced topic, more partitions of
-        a retry topic, and a start that has become known.
+        a retry topic, a start that has become known, and a log that was truncated below a start.
 
         Raises:
             TopicReplaced: a topic was deleted and created anew (see `topic_ids`).
@@ -257,16 +342,37 @@ class Membership:
             self._report_deleted(self.partitions())
             raise
         if described:
+            self._note_counts(described)
             self._update_copartitioned(described)
         while committed := self._late.next():
             starts = self._resolved(committed)
             if missing := self._not_begun(committed, starts):
-                self._copartitioned.miss(missing)
+                self._miss(missing)
                 self._reading.forget(missing)
             self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
             self._announce(starts)
+        self._validate()
         if not self._joined:
             self._check_standby()
+
+    def _validate(self) -> None:
+        """Have the client ask the broker whether the logs were truncated below their starts.
+
+        It does when it is told to go on at a position with an epoch (KIP-320), and reports a
+        truncated log as a position outside of it: see `restart`. What is read twice is ignored.
+        """
+        for key, target in list(self._to_validate.items()):
+            try:
+                self._reading.seek(target)
+            except KafkaException as exc:
+                # It has not begun to fetch there.
+                log.debug("%s/%d is not validated yet: %s", *key, error_text(exc))
+                return
+            del self._to_validate[key]
+
+    def _note_counts(self, described: Mapping[str, Described]) -> None:
+        counts = {topic: len(found.partitions) for topic, found in described.items()}
+        self.partition_counts.update({topic: count for topic, count in counts.items() if count})
 
     def _update_copartitioned(self, described: Mapping[str, Described]) -> None:
         """Begin or stop reading retry partitions after a topic's count has changed."""
@@ -348,7 +454,10 @@ class Membership:
             )  # fmt: skip
             self.reassign([target])
             self._began[topic, partition] = low
-            self._listener.on_gone(Partition(topic, partition), low)
+            # Behind an open transaction of somebody else there may be confirmed records.
+            ends = self._topic_ids.log_ends([(topic, partition)], ENDS_S)
+            end = max(high, ends.get((topic, partition), high))
+            self._listener.on_gone(Partition(topic, partition), low, end)
             return
         log.error(
             "%s/%d: position %s is outside the log (%d to %d): the topic was truncated; reading it "
@@ -357,7 +466,8 @@ class Membership:
         )  # fmt: skip
         self._withdraw([target], self._listener.on_revoked)
         self._move([target])
-        self._announce([StartPosition(topic, partition, low, False, topic_id=topic_id)])
+        start = StartPosition(topic, partition, low, False, topic_id=topic_id, log_end=high)
+        self._announce([start])
 
     def _move(self, targets: list[TopicPartition]) -> None:
         """Read partitions from other positions, paused or not."""
@@ -375,6 +485,14 @@ class Membership:
             self._reading.incremental_unassign(partitions)
         else:
             self._reading.unassign()
+
+    def go_on_at(self, target: TopicPartition) -> None:
+        """Fetch a paused partition again, from its next unread position."""
+        self._reading.resume([target])
+        try:
+            self._reading.seek(target)
+        except KafkaException:
+            self.reassign([target])
 
     def reassign(self, targets: list[TopicPartition]) -> None:
         """Read partitions from other positions when the client refuses to seek.

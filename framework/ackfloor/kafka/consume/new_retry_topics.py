@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, TopicMetadata  # type: ignore[att
 from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
 from ackfloor.core.state.worker_state import LOW_PRIORITY_S
 from ackfloor.errors import TopicAppeared
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import KafkaOptions, admin_config, make_client
 
 log = logging.getLogger("ackfloor.kafka")
@@ -78,7 +79,8 @@ class NewTiers:
             )
 
     def _run(self, sources: Collection[str], known: Collection[str]) -> None:
-        admin = make_client(AdminClient, "admin", self._config, logger=log)
+        logger = ClientLog(log, "client that looks for new retry topics")
+        admin = make_client(AdminClient, "admin", self._config, logger=logger)
         while not self._ending.wait(random.uniform(*BETWEEN_S)):  # noqa: S311 - no secret
             try:
                 topics = admin.list_topics(timeout=REQUEST_S).topics

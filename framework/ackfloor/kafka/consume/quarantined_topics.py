@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -35,6 +35,7 @@ from ackfloor.kafka.topics.log_ranges import Place
 from ackfloor.kafka.topics.topic_ids import TopicIds
 
 log = logging.getLogger("ackfloor.kafka")
+T = TypeVar("T")
 
 #: Seconds for one request for all ends.
 REQUEST_S = 2.0
@@ -72,6 +73,8 @@ class QuarantinedTopics:
         self._group = group
         self.sources = sources
         self._topic_ids = topic_ids
+        #: Those of which the brokers have said that they do not exist.
+        self._absent: set[str] = set()
 
     def find_starts(
         self,
@@ -79,6 +82,9 @@ class QuarantinedTopics:
         find: Callable[[Sequence[TopicPartition]], list[StartPosition]],
     ) -> list[StartPosition]:
         """The starts of partitions, in which none of these topics is left out that is there.
+
+        A log that was truncated is read from its start: a fetch would tell it only after the source
+        has begun.
 
         Args:
             find: finds the starts; it gives up early on topics that may have been deleted.
@@ -97,7 +103,7 @@ class QuarantinedTopics:
             found = find(missing)
             starts += found
             missing = self._missing(missing, found)
-        return starts
+        return self._within_logs(starts)
 
     def _missing(
         self, wanted: Sequence[TopicPartition], starts: Sequence[StartPosition]
@@ -107,6 +113,44 @@ class QuarantinedTopics:
         return [
             p for p in wanted if p.topic in self.sources and (p.topic, p.partition) not in found
         ]
+
+    def _within_logs(self, starts: Sequence[StartPosition]) -> list[StartPosition]:
+        """The same, of these topics with no position beyond a log's end."""
+        suspect = {
+            (start.topic, start.partition): start.position
+            for start in starts
+            if start.topic in self.sources
+            and (start.log_end is None or start.position > start.log_end)
+        }
+        if not (truncated := self._truncated(suspect)):
+            return [*starts]
+        ranges = self._ask(self._topic_ids.log_ranges, truncated, "its start is not known")
+        anew: list[StartPosition] = []
+        for start in starts:
+            found = ranges.get((start.topic, start.partition))
+            if found is None:
+                anew.append(start)
+                continue
+            low, high = found
+            log.error(
+                "%s/%d: position %d is beyond the log's end: the topic was truncated; reading it "
+                "from its start, %d",
+                start.topic, start.partition, start.position, low,
+            )  # fmt: skip
+            anew.append(
+                StartPosition(*start[:2], low, False, topic_id=start.topic_id, log_end=high)
+            )
+        return anew
+
+    def _truncated(self, positions: Mapping[Place, int]) -> set[Place]:
+        """The partitions whose positions are beyond their logs' ends; asked twice."""
+        beyond = set(positions)
+        for look in range(2):
+            if look and beyond:
+                time.sleep(PAUSE_S)
+            ends = self._ends(beyond)
+            beyond = {place for place, end in ends.items() if end < positions[place]}
+        return beyond
 
     def with_parked(self, starts: Sequence[StartPosition]) -> Sequence[StartPosition]:
         """Start positions with what is parked behind them.
@@ -143,16 +187,45 @@ class QuarantinedTopics:
         )  # fmt: skip
         return [found.get((start.topic, start.partition), start) for start in starts]
 
+    def absent(self, topics: Collection[str]) -> set[str]:
+        """Which of these topics do not exist.
+
+        At the second word, as in `_Patience.check`; once more is enough for one that did not exist
+        the last time. In doubt a topic exists: then its partitions are waited for.
+
+        Raises:
+            TopicReplaced: a topic was deleted and created anew.
+        """
+        found = self._ask_absent(topics)
+        if found - self._absent:
+            time.sleep(FLEETING_S)
+            found = self._ask_absent(found)
+        self._absent = (self._absent - {*topics}) | found
+        return found
+
+    def _ask_absent(self, topics: Collection[str]) -> set[str]:
+        described = self._topic_ids.learn(topics) if topics else {}
+        return {topic for topic, answer in described.items() if answer.absent}
+
     def _ends(self, places: Collection[Place]) -> dict[Place, int]:
         """The ends of logs, open transactions included; without those of deleted topics."""
+        return self._ask(self._topic_ids.log_ends, places, "its end is not known")
+
+    def _ask(
+        self,
+        question: Callable[[Collection[Place], float], Mapping[Place, T]],
+        places: Collection[Place],
+        why: str,
+    ) -> dict[Place, T]:
+        """What the brokers say of logs, without those of deleted topics."""
         patience = _Patience(self._topic_ids)
-        found: dict[Place, int] = {}
+        found: dict[Place, T] = {}
         missing = set(places)
         while missing:
-            found.update(self._topic_ids.log_ends(missing, REQUEST_S))
+            found.update(question(missing, REQUEST_S))
             missing -= found.keys()
             if missing:
-                gone = patience.check(missing, "its end is not known")
+                gone = patience.check(missing, why)
                 missing = {place for place in missing if place[0] not in gone}
                 time.sleep(PAUSE_S)
         return found

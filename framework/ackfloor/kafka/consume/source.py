@@ -24,9 +24,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from ackfloor.core.messages.fault_causes import DENIED, Trouble
+from ackfloor.core.messages.fault_causes import (
+    DENIED,
+    LOOK_CLOSER,
+    UNCONFIRMED,
+    Trouble,
+)
 from ackfloor.core.records.record import CommitPosition, Record
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed, TopicReplaced
@@ -36,9 +41,12 @@ from ackfloor.kafka.client.client_errors import (
     ended_for_good,
     error_text,
     is_fatal,
+    refused_setting,
 )
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
+    broker_assigns,
     check_drain,
     consumer_config,
     incremental,
@@ -52,6 +60,7 @@ from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetry
 from ackfloor.kafka.consume.membership import Membership
 from ackfloor.kafka.consume.new_retry_topics import NewTiers
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
+from ackfloor.kafka.consume.session_watch import SessionWatch
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import Start
 from ackfloor.kafka.topics.topic_ids import TopicIds
@@ -130,6 +139,10 @@ class KafkaSource:
         self._listener: SourceListener
         self._commits = Committer(self._committed)
         self._membership: Membership
+        #: Where the client itself does not notice that its session is over.
+        self._session_watch = SessionWatch(options, group) if broker_assigns(self._config) else None
+        #: The group, while its partitions are given up because its coordinator is silent.
+        self._silent: dict[str, Trouble] = {}
         self._full = False
         #: Error text -> when it may be logged again.
         self._say_again_s: dict[str, float] = {}
@@ -144,15 +157,20 @@ class KafkaSource:
         """Join the group for these topics."""
         self._listener = listener
         config = {**self._config, "on_commit": self._commits.on_commit}
-        self._consumer = make_client(Consumer, "consumer", config, logger=log)
+        group = self._config["group.id"]
+        logger = ClientLog(log, f"consumer of group {group}")
+        self._consumer = make_client(Consumer, "consumer", config, logger=logger)
         reader = None
         if self._low_priority_topics:
-            reader = make_client(Consumer, "consumer", reader_config(self._config), logger=log)
+            logger = ClientLog(log, f"reader of group {group}'s retry topics")
+            reader = make_client(Consumer, "consumer", reader_config(self._config), logger=logger)
         self._reading = SplitConsumer(self._consumer, reader, self._low_priority_topics)
         self._reading.learn(self._low_priority_topics)
         self._membership = self._make_membership()
         subscribed = [topic for topic in topics if topic not in self._copartitioned]
         self._membership.join(subscribed)
+        if self._session_watch is not None and subscribed:
+            self._session_watch.start(self._consumer, subscribed[0])
         if self._new_tiers is not None:
             self._new_tiers.start(subscribed, self._copartitioned.topics)
 
@@ -173,6 +191,8 @@ class KafkaSource:
 
     def poll(self, timeout_s: float, *, ahead: bool = True) -> int:
         """Report what there is; see `ports.Source`."""
+        if self._session_watch is not None:
+            self._look_at_session(self._session_watch)
         count = self._read(timeout_s) if ahead else self._read_tiers(timeout_s)
         self._membership.look()
         if self._new_tiers is not None:
@@ -180,6 +200,20 @@ class KafkaSource:
         if self._denied and self._membership.assignment_count != self._denied_at:
             self._denied.clear()
         return count
+
+    def _look_at_session(self, watch: SessionWatch) -> None:
+        """Handle nothing while the group may have given the partitions to others."""
+        if self._silent and watch.steady():
+            self._silent.clear()
+            self._membership.take_up()
+        elif not self._silent and (why := watch.silence()):
+            group = self._config["group.id"]
+            log.warning(
+                "the coordinator of group %s has given %s: its session may be over, so this worker "
+                "handles nothing until it answers", group, why,
+            )  # fmt: skip
+            self._silent[f"group {group}"] = Trouble(UNCONFIRMED, why, LOOK_CLOSER)
+            self._membership.suspend()
 
     def _read(self, timeout_s: float) -> int:
         count = 0
@@ -229,7 +263,7 @@ class KafkaSource:
 
     def troubles(self) -> Mapping[str, Trouble]:
         """Present faults at the brokers; see `ports.Source`."""
-        return {**self._topic_ids.troubles, **self._denied}
+        return {**self._topic_ids.troubles, **self._silent, **self._denied}
 
     def look_closer(self) -> None:
         """Ask soon about the topics; see `ports.Source`."""
@@ -238,8 +272,12 @@ class KafkaSource:
     def _erred(self, error: KafkaError, message: Message) -> None:
         # A fatal error arrives as a message whose error does not say that it is fatal.
         if is_fatal(error):
-            raise ended_for_good(error, self._instance_id)
+            raise ended_for_good(error, self._config)
         topic, partition = message.topic(), message.partition()
+        refused = refused_setting(error, self._config) if topic is None else None
+        if refused is not None:
+            # The client would ask the group again and again.
+            raise refused
         if error.code() in OUT_OF_RANGE and topic is not None and partition is not None:
             if (topic, partition) in self._membership:
                 self._membership.restart(topic, partition, message.offset())
@@ -250,6 +288,10 @@ class KafkaSource:
             self._denied[f"group {group}"] = Trouble(DENIED, "not allowed", fix)
             self._denied_at = self._membership.assignment_count
         text = error_text(error) + advice(error)
+        if topic is not None and topic not in text:
+            # Not its partition: a topic that may not be read would be a line for each.
+            text = f"{topic}: {text}"
+        text = f"consumer of group {self._config['group.id']}: {text}"
         now_s = time.monotonic()
         if now_s >= self._say_again_s.get(text, 0.0):
             log.warning("%s", text)
@@ -289,11 +331,7 @@ class KafkaSource:
         for partition, position in positions:
             if partition in self._membership:
                 target = TopicPartition(partition.topic, partition.partition, position)
-                self._reading.resume([target])
-                try:
-                    self._reading.seek(target)
-                except KafkaException:
-                    self._membership.reassign([target])
+                self._membership.go_on_at(target)
 
     def positions(self) -> Mapping[tuple[str, int], int]:
         """The consumer's own next positions."""
@@ -314,6 +352,10 @@ class KafkaSource:
             if end >= 0:
                 ends[partition.topic, partition.partition] = end
         return ends
+
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions topics have, as last told: at an assignment, or seconds ago."""
+        return self._membership.partition_counts
 
     def poll_limit_s(self) -> float:
         """`max.poll.interval.ms` in seconds."""
@@ -350,4 +392,6 @@ class KafkaSource:
                 until_s = max(at_least_s, self._leave_until_s - SHORTEST_S)
                 self._membership.unsubscribe(until_s, silent=leaves_in_silence(self._config))
         finally:
+            if self._session_watch is not None:
+                self._session_watch.stop()
             self._reading.close()

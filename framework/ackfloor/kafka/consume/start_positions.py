@@ -13,7 +13,8 @@ from the same reply that carries the commit's metadata.
 * The log's range is only needed to check a commit. If a broker can't tell it (a leader whose
   followers are away, until enough of them are back), partitions with a commit do not wait for it.
 * Only the fetch can tell whether a position is beyond the log's end, because the end known here
-  stops at the first open transaction; see `Membership.restart`.
+  stops at the first open transaction; see `Membership.restart`. And only the broker can tell
+  whether the log was truncated below a position and written again: see `Membership.look`.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ackfloor.core.acks.gap_set import MetadataRefused, decode, topic_hash
+from ackfloor.core.acks.leader_epochs import UNKNOWN
 from ackfloor.core.parking.topic_names import TopicTemplates
 from ackfloor.core.records.record import StartPosition
 from ackfloor.errors import SourceFailed
@@ -96,6 +98,7 @@ def resolve(
     ask_ranges: AskRanges,
     reads: Callable[[str], Consumer] | None = None,
     fleeting: Container[str] = (),
+    left_out: Callable[[SourceFailed], None] = lambda _: None,
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
 
@@ -107,6 +110,7 @@ def resolve(
         reads: the client that reads a topic, if that is not the member.
         fleeting: topics that may have been deleted. Requests about them wait briefly, and
             partitions whose start is not found are left out.
+        left_out: called with the reason.
 
     Raises:
         SourceFailed: the broker did not answer within `PATIENCE_S` seconds.
@@ -139,7 +143,7 @@ def resolve(
         except SourceFailed as exc:
             if not goes:
                 raise
-            log.warning("%s; it is not read for now", exc)
+            left_out(exc)
             # Else each of many partitions would take a request's time.
             given_up = time.monotonic() >= fleeting_until_s
     return starts
@@ -232,24 +236,29 @@ def _resolve(
 ) -> StartPosition:
     topic, partition, position = committed.topic, committed.partition, committed.offset
     metadata = committed.metadata or ""
+    given: Any = committed.leader_epoch  # None where it has none, whatever the client's hints say
+    epoch = UNKNOWN if given is None else given
+    there = StartPosition(
+        topic, partition, position, True, metadata, 0, topic_id, leader_epoch=epoch
+    )
     earlier = _of_an_earlier_topic(metadata, topic, partition, topic_id)
     if position < 0 or earlier:
         low, high = logs.range(committed, until_s)
     else:
         found = logs.range_in_time(committed, ranges_until_s)
         if found is None:
-            return StartPosition(topic, partition, position, True, metadata, 0, topic_id)
+            return there
         low, high = found
     if position < 0:
         first = low if start == "earliest" else high
-        return StartPosition(topic, partition, first, False, topic_id=topic_id)
+        return StartPosition(topic, partition, first, False, topic_id=topic_id, log_end=high)
     if earlier:
         log.error(
             "%s/%d: the group's position %d belongs to an earlier topic of this name; reading "
             "this one from its start, %d",
             topic, partition, position, low,
         )  # fmt: skip
-        return StartPosition(topic, partition, low, False, topic_id=topic_id)
+        return StartPosition(topic, partition, low, False, topic_id=topic_id, log_end=high)
     if position < low:
         log.error(
             "%s/%d: retention has moved the log's start beyond the group's position, %d; going on "
@@ -258,7 +267,7 @@ def _resolve(
         )  # fmt: skip
         lost = low - position
         return StartPosition(topic, partition, low, False, metadata, lost, topic_id, high)
-    return StartPosition(topic, partition, position, True, metadata, 0, topic_id, high)
+    return there._replace(log_end=high)
 
 
 def _of_an_earlier_topic(metadata: str, topic: str, partition: int, topic_id: str) -> bool:

@@ -12,6 +12,12 @@ request; or the member is assigned partitions that nobody reads. `close` sends n
   not while the member waits for the others to join. The client drops its member id when it sends
   the request, so `leave` unsubscribes until the id is gone. Not under KIP-848, where `close` sends
   the request and the id stays.
+
+A member that ends while the group waits for one that was killed is gone when that wait is over,
+also if its process is: the broker reads its leave request after it has answered its join request. A
+member that is killed while it waits so has sent none. The classic protocol lets it in, gives it
+partitions, and waits for it for a session more; the client has no request that would remove another
+member.
 """
 
 from __future__ import annotations

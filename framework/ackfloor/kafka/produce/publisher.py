@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ackfloor.core.records.record import Headers
 from ackfloor.errors import PublishFailed
 from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import (
     ONE_PER_REQUEST,
     KafkaOptions,
@@ -28,10 +29,18 @@ from ackfloor.kafka.client.client_options import (
     producer_config,
 )
 from ackfloor.kafka.produce.delivery_reports import failure
+from ackfloor.kafka.produce.sink import PARTITION_UA
 
 log = logging.getLogger("ackfloor.kafka")
 
 POLL_S = 0.1
+#: How long the reports of what was given up may take; they are made by the client itself.
+PURGE_S = 1.0
+#: The errors of a record that was given up at the end.
+_GIVEN_UP = {
+    KafkaError._PURGE_QUEUE: "not confirmed before the end, and never sent",  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT: "not confirmed before the end; perhaps written",  # noqa: SLF001
+}
 
 
 class _Order(NamedTuple):
@@ -42,13 +51,17 @@ class _Order(NamedTuple):
     key: bytes | None
     headers: Headers
     on_done: Callable[[BaseException | None], None]
+    partition: int | None = None
 
 
 class _PolledProducer:
     """One producer and the thread that takes its delivery reports."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        self.producer = make_client(Producer, "producer", config, logger=log)
+        logger = ClientLog(log, "producer of app.publish")
+        self.producer = make_client(Producer, "producer", config, logger=logger)
+        #: The topics of the records that were given up at the end.
+        self.given_up: list[str] = []
         self._dismissed = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="ackfloor:publish", daemon=True)
         self._thread.start()
@@ -65,10 +78,14 @@ class _PolledProducer:
         self._dismissed.set()
 
     def close(self, timeout_s: float) -> int:
-        """Wait for outstanding reports; returns how many did not come."""
+        """Wait for outstanding reports; returns how many did not come, which have failed."""
         self.dismiss()
-        self.producer.flush(timeout_s)
-        return len(self.producer)
+        # What is left may be lines of the client's log as well.
+        if self.producer.flush(timeout_s):
+            # Reports the records as failed: whoever waits for one is told.
+            self.producer.purge()
+            self.producer.flush(PURGE_S)
+        return len(self.given_up)
 
 
 class KafkaPublisher:
@@ -91,14 +108,16 @@ class KafkaPublisher:
         key: bytes | None,
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
+        partition: int | None = None,
     ) -> None:
         """Start writing one record; see `ports.Publisher`."""
-        self._produce(_Order(topic, value, key, headers, on_done), single=False)
+        order = _Order(topic, value, key, headers, on_done, partition)
+        self._produce(order, single=False)
 
     def _produce(self, order: _Order, *, single: bool) -> None:
         polled = self._producer_of(single)
         if polled is None:
-            order.on_done(PublishFailed(f"{order.topic}: the worker has closed"))
+            order.on_done(PublishFailed(f"{order.topic}: the publisher has closed"))
             return
         try:
             polled.producer.produce(
@@ -107,6 +126,7 @@ class KafkaPublisher:
                 key=order.key,
                 headers=list(order.headers),
                 on_delivery=partial(self._delivered, order, polled, single),
+                partition=PARTITION_UA if order.partition is None else order.partition,
             )
         except (BufferError, KafkaException, ValueError, TypeError) as exc:
             self._failed(order, polled, kafka_error(exc), error_text(exc))
@@ -134,7 +154,10 @@ class KafkaPublisher:
         elif error.code() in TOO_LARGE and not single:
             self._produce(order, single=True)
         else:
-            self._failed(order, polled, error, error_text(error))
+            given_up = _GIVEN_UP.get(error.code())
+            if given_up is not None:
+                polled.given_up.append(order.topic)
+            self._failed(order, polled, error, given_up or error_text(error))
 
     def _failed(
         self, order: _Order, polled: _PolledProducer, error: KafkaError | None, why: str
@@ -145,7 +168,7 @@ class KafkaPublisher:
                     single: kept for single, kept in self._producers.items() if kept != polled
                 }
             polled.dismiss()
-            log.error("a publishing producer had a fatal error (%s); making a new one", why)
+            log.error("the producer of app.publish had a fatal error (%s); making a new one", why)
         order.on_done(PublishFailed(f"{order.topic}: {why}"))
 
     def close(self, timeout_s: float) -> None:

@@ -9,6 +9,8 @@ A broker refuses a batch that is over the topic's limit as a whole, including re
 fit, and the client does not split it. So a write that was refused for its size is sent again in a
 request of its own before it counts as too large: else it would lose headers because of its
 neighbours, and a topic with a small limit would accept nothing at all.
+
+Confirmations come by the hundred, so those of a poll are reported together.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.kafka.client.client_errors import TOO_LARGE, error_text, is_fatal, kafka_error
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import (
     ONE_PER_REQUEST,
     KafkaOptions,
@@ -71,6 +74,8 @@ class KafkaSink:
         #: Sends each record in a request of its own; made when it is first needed.
         self._single: Producer | None = None
         self._outstanding: dict[int, PendingWrite] = {}
+        #: Confirmed, and reported at the end of the poll that has learnt of them.
+        self._confirmed: list[PendingWrite] = []
         self._fatal = ""
 
     def open(self, listener: SinkListener) -> None:
@@ -81,9 +86,9 @@ class KafkaSink:
     def _make(self, **extra: object) -> Producer:
         # Log lines wait in memory for the next poll, and an idle sink is not polled; the consumer
         # logs that brokers go and come back.
-        return make_client(
-            Producer, "producer", {"log_level": 2, **self._config, **extra}, logger=log
-        )
+        logger = ClientLog(log, "producer of retries and dead letters")
+        config = {"log_level": 2, **self._config, **extra}
+        return make_client(Producer, "producer", config, logger=logger)
 
     def publish(self, write: PendingWrite) -> None:
         """Start a write."""
@@ -93,36 +98,32 @@ class KafkaSink:
             self._listener.on_publish_failed(write, "the worker is closing", too_large=False)
             return
         self._outstanding[id(write)] = write
-        self._produce(self._producer, write, self._delivered)
+        self._produce(self._producer, write)
 
-    def _produce(
-        self,
-        producer: Producer,
-        write: PendingWrite,
-        delivered: Callable[[PendingWrite, KafkaError | None, Message], None],
-    ) -> None:
+    def _produce(self, producer: Producer, write: PendingWrite, *, alone: bool = False) -> None:
         try:
-            produce(producer, write, partial(delivered, write))
+            produce(producer, write, partial(self._delivered, write, alone=alone))
         except REFUSED as exc:
             self._report(write, error_text(exc), kafka_error(exc))
 
-    def _delivered(self, write: PendingWrite, error: KafkaError | None, message: Message) -> None:
-        if error is not None and error.code() in TOO_LARGE and id(write) in self._outstanding:
-            if self._single is None:
-                self._single = self._make(**ONE_PER_REQUEST)
-            self._produce(self._single, write, self._delivered_single)
-            return
-        self._delivered_single(write, error, message)
-
-    def _delivered_single(
-        self, write: PendingWrite, error: KafkaError | None, message: Message
+    def _delivered(
+        self,
+        write: PendingWrite,
+        error: KafkaError | None,
+        message: Message,
+        *,
+        alone: bool = False,
     ) -> None:
         error = failure(error, message)
         if error is None:
             if self._outstanding.pop(id(write), None) is not None:
-                self._listener.on_published(write)
-            return
-        self._report(write, error_text(error), error)
+                self._confirmed.append(write)
+        elif error.code() in TOO_LARGE and not alone and id(write) in self._outstanding:
+            if self._single is None:
+                self._single = self._make(**ONE_PER_REQUEST)
+            self._produce(self._single, write, alone=True)
+        else:
+            self._report(write, error_text(error), error)
 
     def _report(self, write: PendingWrite, text: str, error: KafkaError | None) -> None:
         if self._outstanding.pop(id(write), None) is None:
@@ -139,11 +140,18 @@ class KafkaSink:
         self._producer.poll(0)
         if self._single is not None:
             self._single.poll(0)
+        self._report_confirmed()
         if self._fatal:
             self._replace()
 
+    def _report_confirmed(self) -> None:
+        if self._confirmed:
+            confirmed, self._confirmed = self._confirmed, []
+            self._listener.on_published(confirmed)
+
     def _replace(self) -> None:
-        log.error("the parking producer had a fatal error (%s); making a new one", self._fatal)
+        text = "the producer of retries and dead letters had a fatal error (%s); making a new one"
+        log.error(text, self._fatal)
         self._fatal = ""
         self._fail_outstanding("the producer was replaced")
         for old in (self._producer, self._single):
@@ -159,7 +167,7 @@ class KafkaSink:
 
     def pending(self) -> int:
         """How many writes have no report yet."""
-        return len(self._outstanding)
+        return len(self._outstanding) + len(self._confirmed)
 
     def close(self, timeout_s: float) -> None:
         """Wait for outstanding reports, then stop."""
@@ -169,4 +177,5 @@ class KafkaSink:
             if self._single is not None:
                 self._single.flush(max(0.0, until_s - time.monotonic()))
             self._producer = self._single = None
+            self._report_confirmed()
             self._fail_outstanding("not confirmed before the worker closed")

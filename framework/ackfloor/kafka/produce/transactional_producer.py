@@ -19,6 +19,9 @@ Its calls wait for the network, so it runs on a thread of its own. Rules, each s
   belongs to another thread. While the transaction is open there is no answer, so the request is
   repeated. Never ask through the admin client: while the coordinator is moving, the answer to
   its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null pointer).
+* The group fences a member that it has thrown out only if the metadata names a member and a
+  generation. The client takes both away before the consumer knows that it has lost its partitions.
+  So a transaction without them is not begun.
 * The client does not keep every time limit: it sends offsets through a request for the group's
   coordinator that checks none, and if the look-up fails it waits for a broker to change state.
   Therefore each call is announced (`busy_s`), so that the owner thread can see that one hangs.
@@ -51,13 +54,17 @@ from ackfloor.kafka.client.client_errors import (
     TOO_LARGE,
     error_text,
     kafka_error,
+    refused_setting,
 )
+from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import (
     KafkaOptions,
     make_client,
     quiet_consumer,
     transactional_config,
 )
+from ackfloor.kafka.consume.committer import offset_of
+from ackfloor.kafka.groups.generation import fences_nothing
 from ackfloor.kafka.produce.delivery_reports import failure
 from ackfloor.kafka.produce.sink import REFUSED, produce
 
@@ -105,6 +112,7 @@ class Transactor:
         """Take over the transactional id.
 
         Raises:
+            ConfigError: the broker refuses a property.
             SourceFailed: the broker did not allow it within `START_S` seconds.
         """
         until_s = time.monotonic() + START_S
@@ -112,6 +120,9 @@ class Transactor:
             try:
                 self._ready()
             except KafkaException as exc:
+                refused = refused_setting(kafka_error(exc), self._config)
+                if refused is not None:
+                    raise refused from None
                 why = error_text(exc)
                 if time.monotonic() >= until_s:
                     raise SourceFailed(
@@ -126,9 +137,9 @@ class Transactor:
     def _ready(self) -> Producer:
         """The producer, started if there is none; raises KafkaException if that fails."""
         if self._producer is None:
-            producer = make_client(
-                Producer, "producer", {"log_level": 2, **self._config}, logger=log
-            )
+            logger = ClientLog(log, f"transactional producer {self._id}")
+            config = {"log_level": 2, **self._config}
+            producer = make_client(Producer, "producer", config, logger=logger)
             producer.init_transactions(REQUEST_S)
             self._producer = producer
         return self._producer
@@ -144,6 +155,8 @@ class Transactor:
         None if the outcome is not known and is not needed any more.
         """
         until_s = self._begin() + REQUEST_S
+        if fences_nothing(member):
+            return TransactionOutcome("the group has thrown this worker out, which is to join anew")
         refusals: dict[PendingWrite, Refusal] = {}
         try:
             producer = self._ready()
@@ -206,7 +219,7 @@ class Transactor:
                 refusals[write] = Refusal(error_text(exc), too_large)
         if not refusals:
             # The records are being sent meanwhile.
-            offsets = [_offset(position) for position in transaction.positions]
+            offsets = [offset_of(position) for position in transaction.positions]
             producer.send_offsets_to_transaction(offsets, member, _left_s(until_s))
         unsent = self._flush(producer, transaction, refusals, until_s)
         if refusals or unsent:
@@ -292,12 +305,6 @@ class Transactor:
 
 def _left_s(until_s: float) -> float:
     return max(LEAST_S, until_s - time.monotonic())
-
-
-def _offset(position: CommitPosition) -> TopicPartition:
-    return TopicPartition(
-        position.topic, position.partition, position.position, position.metadata or None
-    )
 
 
 def _same(position: CommitPosition, found: TopicPartition) -> bool:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.state.worker_state import Route
 from ackfloor.declare.registration import HandlerSpec
-from ackfloor.errors import ConfigError, StartError
+from ackfloor.errors import StartError, TopicsMissing
 from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -93,6 +93,15 @@ class Cluster:
                 configs[name],
             )
             for name in names
+        }
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions these topics have; without those that the cluster does not know."""
+        found = self._connection.metadata().topics
+        return {
+            topic: len(found[topic].partitions)
+            for topic in topics
+            if topic in found and found[topic].error is None
         }
 
     def _configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -188,11 +197,11 @@ def check_complete(plans: Iterable[TopicPlan]) -> None:
     """Refuse to start while topics are missing and creation is off.
 
     Raises:
-        ConfigError: names the topics and the command that makes them.
+        TopicsMissing: names the topics and the command that makes them.
     """
     missing = [plan.topic for plan in plans if plan.action is Action.CREATE]
     if missing:
-        raise ConfigError(
+        raise TopicsMissing(
             "app.create_topics",
             False,
             f"these topics are missing: {', '.join(missing)}",

@@ -16,7 +16,7 @@ from math import inf
 from ackfloor.core.parking.topic_names import check_names, dlq_topic, parse_topic, tier_topic
 from ackfloor.core.values.durations import format_duration
 from ackfloor.declare.registration import HandlerSpec
-from ackfloor.errors import ConfigError
+from ackfloor.errors import TopicsMissing
 
 HEADER_ROOM = 64 * 1024
 DAY_S = 86_400.0
@@ -78,25 +78,38 @@ def plan_topics(
         dlq_retention_s: how long dead letters are kept, in seconds.
 
     Raises:
-        ConfigError: a source topic does not exist, or a name can't be used.
+        TopicsMissing: source topics do not exist; all are named.
+        ConfigError: a name can't be used.
     """
     plans: list[TopicPlan] = []
     for spec in specs:
         check_names(spec.topics, group, spec.tiers())
+    _check_sources(specs, existing)
+    for spec in specs:
         for topic in spec.topics:
-            source = existing.get(topic)
-            if source is None:
-                raise ConfigError(
-                    f"handlers.{spec.name}.topics",
-                    topic,
-                    "the topic does not exist (or this user may not see it), and source topics are "
-                    "never created",
-                    "create it, or correct the name",
-                )
+            source = existing[topic]
             plans += _of_source(
                 spec, topic, source, group, existing, replication_factor, dlq_retention_s
             )
     return tuple(plans)
+
+
+def _check_sources(specs: Sequence[HandlerSpec], existing: Mapping[str, TopicFacts]) -> None:
+    """Refuse source topics that do not exist; raises TopicsMissing, which names all of them."""
+    missing = [
+        (spec.name, topic) for spec in specs for topic in spec.topics if topic not in existing
+    ]
+    if not missing:
+        return
+    (handler, topic), *others = missing
+    more = "".join(f", nor does {name!r} of handler {of}" for of, name in others)
+    raise TopicsMissing(
+        f"handlers.{handler}.topics",
+        topic,
+        f"the topic does not exist (or this user may not see it){more}, and source topics are "
+        "never created",
+        "create them, or correct the names" if others else "create it, or correct the name",
+    )
 
 
 def _of_source(

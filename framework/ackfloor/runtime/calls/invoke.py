@@ -10,11 +10,12 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os.path import basename
 from pathlib import Path
 from typing import Any
 
+from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.envelope import Reason, fingerprint
 from ackfloor.core.records.outcomes import Discarded, Failed, Outcome, Paused, Rejected
 from ackfloor.core.records.record import Failure, Record
@@ -24,9 +25,12 @@ from ackfloor.declare.registration import Middleware
 from ackfloor.declare.signature import Signature
 from ackfloor.delivery import Delivery
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
+from ackfloor.runtime.calls.publishes import Handled, Publishes
 from ackfloor.runtime.calls.tracebacks import format_exception
 
 current: ContextVar[TrackedDelivery] = ContextVar("ackfloor.current_delivery")
+#: Of a batch handler, which has no current delivery.
+current_batch: ContextVar[Batch | None] = ContextVar("ackfloor.current_batch", default=None)
 
 #: How long a handler waits before it asks an unreachable decoder (a schema registry) again.
 DECODER_AWAY_S = 5.0
@@ -40,6 +44,15 @@ _NOT_THE_USERS = tuple(
 def current_delivery() -> Delivery | None:
     """The delivery being handled here, in async and thread handlers; None outside of one."""
     return current.get(None)
+
+
+def being_handled() -> Handled | None:
+    """What is being handled here; None outside of a handler, and in what has outlived its call."""
+    delivery = current.get(None)
+    if delivery is not None:
+        return None if delivery.closed or delivery.outcome is not None else delivery
+    batch = current_batch.get(None)
+    return None if batch is None or batch.outcome is not None else batch
 
 
 set_current = current.set
@@ -58,6 +71,7 @@ class Invocation:
         is_async: whether it runs on the event loop.
         manual: whether answers come through the delivery.
         dead_letter_on: exception classes that go straight to the dead-letter queue.
+        publishes: what its calls publish, and have not waited for.
     """
 
     handler: str
@@ -65,6 +79,7 @@ class Invocation:
     is_async: bool
     manual: bool = False
     dead_letter_on: tuple[type[BaseException], ...] = ()
+    publishes: Publishes = field(default_factory=Publishes)
 
     def outcome_of(self, exc: BaseException) -> Outcome:
         """What an exception that left the handler means for the record. Never raises."""
@@ -108,12 +123,11 @@ def failure_of(exc: BaseException) -> Failure:
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
     stack, frames = format_exception(exc)
-    mine = [
-        (basename(file), function)  # noqa: PTH119 - a fifth of all this as a Path
-        for file, function in frames
-        if not file.startswith(_NOT_THE_USERS)
-    ]
-    return Failure(name, _text(exc), stack, fingerprint(name, mine))
+    for file, function in reversed(frames):
+        if not file.startswith(_NOT_THE_USERS):
+            where = [(basename(file), function)]  # noqa: PTH119 - a fifth of all this as a Path
+            return Failure(name, _text(exc), stack, fingerprint(name, where))
+    return Failure(name, _text(exc), stack, fingerprint(name, ()))
 
 
 def _text(value: object) -> str:

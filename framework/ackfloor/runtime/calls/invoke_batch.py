@@ -15,6 +15,7 @@ from ackfloor.core.records.record import Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.signature import Signature
 from ackfloor.runtime.calls.invoke import Invocation
+from ackfloor.runtime.calls.publishes import Publishes
 
 
 def bind_batch(
@@ -25,6 +26,7 @@ def bind_batch(
     *,
     dead_letter_on: tuple[type[BaseException], ...] = (),
     state: object = None,
+    publishes: Publishes | None = None,
 ) -> Invocation:
     """Put a batch handler's call together; see `invoke.bind`."""
     fixed = {name: state for name, _ in signature.state_params}
@@ -56,6 +58,7 @@ def bind_batch(
         call_async if signature.is_async else call,
         signature.is_async,
         dead_letter_on=dead_letter_on,
+        publishes=publishes or Publishes(),
     )
     return invocation
 

@@ -94,11 +94,14 @@ class Spans:
         """The same handler, with a span around each of its calls."""
         call, handler = invocation.call, invocation.handler
         begin: _Begin = self._batch if batch else self._single
+        publishes = invocation.publishes
 
         async def call_async(what: Any) -> None:
             opened = self._open(begin, what, handler)
             try:
                 await call(what)
+                if what in publishes.open:
+                    await publishes.settle(what)
             except BaseException as exc:
                 self._close(opened, what, exc, invocation)
                 raise
@@ -108,6 +111,8 @@ class Spans:
             opened = self._open(begin, what, handler)
             try:
                 call(what)
+                if what in publishes.open:
+                    publishes.settle_sync(what)
             except BaseException as exc:
                 self._close(opened, what, exc, invocation)
                 raise
@@ -282,6 +287,7 @@ class _TracedPublisher:
         key: bytes | None,
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
+        partition: int | None = None,
     ) -> None:
         """Start writing one record; see `ports.Publisher`."""
         span, carried = self._spans.sending(topic, headers)
@@ -290,7 +296,7 @@ class _TracedPublisher:
             self._spans.sent(span, error)
             on_done(error)
 
-        self._inner.publish(topic, value, key, carried, done)
+        self._inner.publish(topic, value, key, carried, done, partition)
 
     def close(self, timeout_s: float) -> None:
         """Wait for outstanding confirmations; see `ports.Publisher`."""

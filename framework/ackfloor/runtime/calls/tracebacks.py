@@ -4,12 +4,17 @@ The standard library checks each file of each traceback for changes, and parses 
 underline a part of it. While it does, other threads take the interpreter, and it waits for its
 turn: with a handler that fails for every record this was the limit. Such a handler raises in the
 same few places. So the text of a place is cached.
+
+The frames that call a user's handler, and go between it and its middleware, are left out: they are
+the same for every failure. What a handler has called of ours stays. Where there are no other frames
+they all stay.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import CodeType, TracebackType
 
 #: Places that are cached: code that is made anew again and again must not fill the memory.
@@ -18,6 +23,13 @@ MOST = 4_096
 DEEPEST = 50
 #: The standard library adds to the text of these: the place, or a suggestion.
 LOOKED_UP = (SyntaxError, NameError, AttributeError, ImportError)
+
+_RUNTIME = Path(__file__).resolve().parents[1]
+#: The files that call handlers.
+_CALLERS = (
+    f"{_RUNTIME / 'executors'}/",
+    *(str(_RUNTIME / "calls" / name) for name in ("invoke.py", "invoke_batch.py", "spans.py")),
+)
 
 #: (code, instruction) -> what is printed of it, its file, and its function.
 _places: dict[tuple[CodeType, int], tuple[str, str, str]] = {}
@@ -30,15 +42,19 @@ Frames = list[tuple[str, str]]
 
 
 def format_exception(exc: BaseException) -> tuple[str, Frames]:
-    """A traceback as Python prints it, and file and function of its frames, outermost first."""
-    chain = _chain(exc)
-    stacks = [_stack(one.__traceback__) for one, _ in chain]
-    if any(isinstance(one, BaseExceptionGroup) for one, _ in chain) or None in stacks:
-        whole = traceback.TracebackException.from_exception(exc, compact=True)
-        return "".join(whole.format()), [(frame.filename, frame.name) for frame in whole.stack]
+    """A traceback as Python prints it, and file and function of its frames, outermost first.
+
+    Without the frames that have called the handler.
+    """
     text, frames = "", Frames()
-    for (one, joint), stack in zip(chain, stacks, strict=True):
-        lines, frames = stack or ("", Frames())
+    for one, joint in _chain(exc):
+        stack = None if isinstance(one, BaseExceptionGroup) else _stack(one.__traceback__)
+        if stack is None:
+            whole = traceback.TracebackException.from_exception(exc, compact=True)
+            for part in _parts(whole):
+                part.stack[:] = [f for f in part.stack if not _calls(f.filename)] or part.stack
+            return "".join(whole.format()), [(frame.filename, frame.name) for frame in whole.stack]
+        lines, frames = stack
         head = _HEAD if one.__traceback__ is not None else ""
         text = "".join((text, joint, head, lines, *_only(one)))
     return text, frames
@@ -92,4 +108,22 @@ def _stack(tb: TracebackType | None) -> tuple[str, Frames] | None:
         if len(frames) > DEEPEST:
             return None
         tb = tb.tb_next
+    kept = [index for index, (file, _) in enumerate(frames) if not _calls(file)]
+    if 0 < len(kept) < len(frames):
+        return "".join(lines[index] for index in kept), [frames[index] for index in kept]
     return "".join(lines), frames
+
+
+def _calls(file: str) -> bool:
+    """Whether this file calls handlers."""
+    return file.startswith(_CALLERS)
+
+
+def _parts(whole: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """An exception, its causes, and what is in them where they are groups."""
+    left = [whole]
+    while left:
+        part = left.pop()
+        yield part
+        left += part.exceptions or ()
+        left += (one for one in (part.__cause__, part.__context__) if one is not None)

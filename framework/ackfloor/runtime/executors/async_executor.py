@@ -106,9 +106,9 @@ class AsyncExecutor(AsyncSlots):
         """Start the slots and return when they are ready."""
         self._events.submit(self._start()).result()
 
-    def submit(self, units: Sequence[Unit]) -> None:
-        """Start these, in this order, behind what was given before."""
-        self._window.add(units)
+    def submit(self, units: Sequence[Unit], *, last: bool = False) -> None:
+        """Start these, in this order, behind what was given before; see `ports.Executor`."""
+        self._window.add(units, last=last)
         if self._idle:
             self._loop.call_soon_threadsafe(self._wake)
 
@@ -171,13 +171,16 @@ class AsyncExecutor(AsyncSlots):
 
     async def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
-        ready, invocation, clock = self._window.ready, self._invocation, self._clock
+        window, invocation, clock = self._window, self._invocation, self._clock
+        ready, last = window.ready, window.last
         call, posted, cells, place = invocation.call, self._inbox.answered, self._cells, slot.place
         assert slot.task is not None, "it runs in its task"
         cancelling, streak, yielded_s = slot.task.cancelling, slot.streak, 0.0
+        publishes = invocation.publishes
+        unconfirmed = publishes.open
         while not (slot.abandoned or self._excess):
             try:
-                item = ready.popleft()
+                item = ready.popleft() if ready or not last else window.take()
             except IndexError:
                 slot.streak = streak
                 return
@@ -194,6 +197,8 @@ class AsyncExecutor(AsyncSlots):
             item.started_s = clock()
             try:
                 await call(item)
+                if unconfirmed and item in unconfirmed:
+                    await publishes.settle(item)
                 item.outcome = ACKED
                 item.finished_s = clock()
                 posted.append(item)
@@ -225,6 +230,8 @@ class AsyncExecutor(AsyncSlots):
     async def _handle_lane(self, slot: Slot, work: Work) -> None:
         """Handle some records of a work."""
         window, manual, call = self._window, self._invocation.manual, self._invocation.call
+        publishes = self._invocation.publishes
+        unconfirmed = publishes.open
         slot.unit = work
         for _ in range(LANE_TURN):
             if window.recalls != work.recalls or self._excess:
@@ -242,6 +249,8 @@ class AsyncExecutor(AsyncSlots):
                 # What `_handle` does, without a coroutine for each record.
                 try:
                     await call(delivery)
+                    if unconfirmed and delivery in unconfirmed:
+                        await publishes.settle(delivery)
                     outcome: Outcome | None = ACKED
                 except BaseException as exc:
                     outcome = self._outcome_of(slot, delivery, exc)
@@ -297,9 +306,13 @@ class AsyncExecutor(AsyncSlots):
     async def _called(
         self, slot: Slot, batch: Batch
     ) -> tuple[Outcome | None, BaseException | None]:
+        publishes = self._invocation.publishes
         try:
             await self._invocation.call(batch)
+            if batch in publishes.open:
+                await publishes.settle(batch)
         except BaseException as exc:
+            publishes.drop(batch)
             if slot.thrown_away(exc):
                 raise
             if isinstance(exc, asyncio.CancelledError) and slot.cancelled is slot.current:
@@ -334,6 +347,8 @@ class AsyncExecutor(AsyncSlots):
         outcome: Outcome | None = ACKED
         try:
             await invocation.call(delivery)
+            if delivery in invocation.publishes.open:
+                await invocation.publishes.settle(delivery)
             if answered is not None:
                 outcome = None
                 await self._answer(slot, answered)
@@ -370,6 +385,7 @@ class AsyncExecutor(AsyncSlots):
         if slot.thrown_away(exc):
             raise exc
         if isinstance(exc, asyncio.CancelledError) and slot.cancelled is delivery:
+            self._invocation.publishes.drop(delivery)
             if delivery.closed or (self._invocation.manual and not delivery.claim()):
                 return None
             return RELEASED
@@ -397,7 +413,7 @@ class AsyncExecutor(AsyncSlots):
             return False
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._idle.append(waiter)
-        if self._window.ready:
+        if len(self._window):
             self._wake()
         try:
             await waiter
@@ -418,7 +434,7 @@ class AsyncExecutor(AsyncSlots):
 
         One is enough where handlers wait for nothing: it has done all when this is looked at again.
         """
-        count = min(most, len(self._window.ready), len(self._idle))
+        count = min(most, len(self._window), len(self._idle))
         self._waking = count > 0
         for _ in range(count):
             self._wake_one()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.outcomes import Failed, Outcome, Paused, Rejected
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.calls.invoke import current_batch
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
 
@@ -20,6 +22,7 @@ def startable(batch: Batch, *, stopping: bool) -> bool:
 
 def begin(batch: Batch, now_s: float) -> None:
     """The call begins, and with it the deadline of every item."""
+    current_batch.set(batch)
     for delivery in batch.items:
         # Armed before it has started: from then on its deadline may claim it.
         delivery.arm(None)
@@ -45,13 +48,16 @@ def post(
         inbox: where the outcome is posted.
         now_s: monotonic seconds.
     """
+    current_batch.set(None)
     matters = batch.unanswered()
     if isinstance(outcome, Paused) and matters:
+        window.ask_pause(outcome)
         # The owner thread puts this one back as well.
         window.give_back()
-        window.ask_pause(outcome)
     elif exc is not None and isinstance(outcome, Failed | Rejected) and _all_answered(batch):
         inbox.errors.append((batch.items[0], exc))
+    elif outcome is not None and (failed := _first_open(batch)) is not None:
+        inbox.note_failure(failed, outcome, exc)
     batch.finished_s = now_s
     batch.outcome = outcome
     window.end(batch)
@@ -63,6 +69,11 @@ def given_up(batch: Batch) -> bool:
         return False
     batch.abandoned = True
     return True
+
+
+def _first_open(batch: Batch) -> TrackedDelivery | None:
+    """The first item that gets the outcome of the call, if any does."""
+    return next((d for d in batch.items if d.outcome is None and not d.closed), None)
 
 
 def _all_answered(batch: Batch) -> bool:

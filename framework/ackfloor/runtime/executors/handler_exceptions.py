@@ -17,8 +17,11 @@ def outcome_of(
     worker. What is raised after an answer by hand changes nothing: it is posted to be logged, and
     counted like any other late answer. What is raised after the deadline is late, and nothing more.
     """
+    invocation.publishes.drop(delivery)
     if not invocation.manual or delivery.claim():
-        return invocation.outcome_of(exc)
+        outcome = invocation.outcome_of(exc)
+        inbox.note_failure(delivery, outcome, exc)
+        return outcome
     delivery.assignment.stats.late_answers.append(None)
     if delivery.outcome is not None:
         inbox.errors.append((delivery, exc))

@@ -111,9 +111,9 @@ class ThreadExecutor:
             self._excess -= too_many
             return not too_many
 
-    def submit(self, units: Sequence[Unit]) -> None:
-        """Start these, in this order, behind what was given before."""
-        self._window.add(units)
+    def submit(self, units: Sequence[Unit], *, last: bool = False) -> None:
+        """Start these, in this order, behind what was given before; see `ports.Executor`."""
+        self._window.add(units, last=last)
         self._wake_one()
 
     def take_back(self) -> None:
@@ -211,22 +211,25 @@ class ThreadExecutor:
             self._drain(slot)
             if slot.abandoned or (self._excess and self._retire(slot)):
                 return
-            if not self._window.ready and not self._sleep(slot):
+            if not len(self._window) and not self._sleep(slot):
                 return
 
     def _drain(self, slot: Slot) -> None:
         """Handle what is ready, until nothing is or the slot is to leave."""
-        ready, invocation, clock = self._window.ready, self._invocation, self._clock
+        window, invocation, clock = self._window, self._invocation, self._clock
+        ready, last = window.ready, window.last
         call, posted, cells, place = invocation.call, self._inbox.answered, self._cells, slot.place
+        publishes = invocation.publishes
+        unconfirmed = publishes.open
         woken = True
         while not (slot.abandoned or self._excess):
             try:
-                item = ready.popleft()
+                item = ready.popleft() if ready or not last else window.take()
             except IndexError:
                 return
             if woken:
                 woken = False
-                if self._idle and ready:
+                if self._idle and len(window):
                     self._wake_one()
             if invocation.manual or type(item) is not TrackedDelivery:
                 self._do(slot, item)
@@ -241,6 +244,8 @@ class ThreadExecutor:
             item.started_s = clock()
             try:
                 call(item)
+                if unconfirmed and item in unconfirmed:
+                    publishes.settle_sync(item)
                 item.outcome = ACKED
                 item.finished_s = clock()
                 posted.append(item)
@@ -320,9 +325,13 @@ class ThreadExecutor:
         begin(batch, self._clock())
         raised: BaseException | None = None
         outcome: Outcome = ACKED
+        publishes = self._invocation.publishes
         try:
             self._invocation.call(batch)
+            if batch in publishes.open:
+                publishes.settle_sync(batch)
         except BaseException as exc:
+            publishes.drop(batch)
             raised = exc
             outcome = self._invocation.outcome_of(exc)
         post(batch, outcome, raised, window=self._window, inbox=self._inbox, now_s=self._clock())
@@ -353,6 +362,8 @@ class ThreadExecutor:
         outcome: Outcome | None = ACKED
         try:
             invocation.call(delivery)
+            if delivery in invocation.publishes.open:
+                invocation.publishes.settle_sync(delivery)
             if invocation.manual:
                 outcome = None
                 slot.answered.wait()
@@ -383,7 +394,7 @@ class ThreadExecutor:
         if self._stopping:
             return False
         self._idle.append(slot)
-        if self._window.ready or self._excess or self._stopping:
+        if len(self._window) or self._excess or self._stopping:
             self._wake_one()
         slot.bell.acquire()
         return not self._stopping

@@ -1,8 +1,9 @@
 """DeliveryLog: what the loop logs about deliveries, at most a few lines a second of each kind.
 
-So neither the log nor the owner thread drowns in a storm (`rate_limit`). Each line about a record
-carries topic, partition, offset, attempt and handler, in its text and as fields of their own
-(`logs.place_of`). Nothing here logs a key, a value or a header; what an exception of the user's
+So neither the log nor the owner thread drowns in a storm (`rate_limit`). The first failure of each
+cause is logged with its traceback, later ones with their number (`failure_causes`). Each line about
+a record carries topic, partition, offset, attempt and handler, in its text and as fields of their
+own (`logs.place_of`). Nothing here logs a key, a value or a header; what an exception of the user's
 says is logged as it says it, but for what the patterns of `[redaction]` mask.
 """
 
@@ -17,18 +18,24 @@ from ackfloor.core.messages.events import (
     BreakerOpened,
     DeliveryFailed,
     Event,
+    KeyFreed,
     KeyNotQuarantined,
+    KeyQuarantined,
     MetadataIgnored,
     PublishFailed,
+    QuarantinesTakenOver,
     RecordDeadLettered,
     RecordDiscarded,
+    RecordParked,
     RecordsDeleted,
 )
-from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.envelope import STACK_CAP, Reason
+from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.runtime.logging.failure_causes import Cause, FailureCauses
 from ackfloor.runtime.logging.logs import about, named, place_of
-from ackfloor.runtime.logging.rate_limit import RateLimit
+from ackfloor.runtime.logging.rate_limit import WINDOW_S, RateLimit
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -39,6 +46,8 @@ _NOT_QUARANTINED = {
     "partitions": "a retry topic has fewer partitions than its source; give it as many "
     "(`ackfloor topics plan` names it)",
 }
+#: Keys come and go by the thousand: lines about them are few in so many seconds, then counted.
+KEYS_WINDOW_S = 10.0
 #: Offsets in a line about what an operator discarded.
 MOST_OFFSETS = 100
 
@@ -58,24 +67,36 @@ class DeliveryLog:
         self._pauses = self._kind("%d more requests for a pause")
         self._left = self._kind("%d more handlers of partitions that left were given up")
         self._failures = self._kind("%d more deliveries failed")
+        self._tracebacks = self._kind("%d more failures came before their traceback was logged")
+        self._causes = FailureCauses()
         self._dead = self._kind("%d more records were dead-lettered")
+        self._ordered = self._kind("%d more records were dead-lettered as an operator asked")
         self._batches = self._kind("%d more calls with several records failed")
         self._strays = self._kind("%d more exits of tasks or callbacks on the event loop")
         self._blocking = self._kind("%d more keys could not be quarantined")
+        keys = logging.INFO, KEYS_WINDOW_S
+        self._quarantined = self._kind("%d more keys were quarantined", *keys)
+        self._freed = self._kind("%d more keys are no longer quarantined", *keys)
+        self._taken_over = self._kind("%d more partitions came with quarantined keys", *keys)
         self._unwritten = self._kind("%d more records could not be parked or dead-lettered")
         #: What an operator has discarded in this turn.
         self._dropped: list[RecordDiscarded] = []
 
-    def _kind(self, summary: str) -> RateLimit:
-        self._kinds.append(RateLimit(log, summary))
+    def _kind(
+        self, summary: str, level: int = logging.WARNING, window_s: float = WINDOW_S
+    ) -> RateLimit:
+        self._kinds.append(RateLimit(log, summary, level, window_s))
         return self._kinds[-1]
 
     def happened(self, events: Sequence[Event], now_s: float) -> None:
         """Log the failures among a turn's events; a timeout has its own line already."""
         for event in events:
+            if isinstance(event, RecordParked):
+                # As common as a failure, which has its line.
+                continue
             if isinstance(event, DeliveryFailed):
-                if event.reason is not Reason.TIMEOUT and self._failures.admits(now_s):
-                    self._failed(event)
+                if event.reason is not Reason.TIMEOUT:
+                    self._failed(event, now_s)
             elif isinstance(event, MetadataIgnored):
                 log.warning(
                     "%s/%d: the metadata committed with position %d is not used: %s; what was "
@@ -86,8 +107,7 @@ class DeliveryLog:
                     event.why,
                 )
             elif isinstance(event, RecordDeadLettered):
-                if self._dead.admits(now_s):
-                    _dead(event)
+                self._dead_lettered(event, now_s)
             elif isinstance(event, PublishFailed):
                 # Each record once: the fault's own line covers all that wait.
                 if event.tries == 1 and self._unwritten.admits(now_s):
@@ -103,13 +123,14 @@ class DeliveryLog:
             if event.by_operator:
                 self._dropped.append(event)
         elif isinstance(event, BatchFailed):
-            if self._batches.admits(now_s):
-                self._batch(event)
+            self._batch(event, now_s)
         elif isinstance(event, BreakerOpened | BreakerClosed):
             self._breaker(event)
         elif isinstance(event, KeyNotQuarantined):
             if self._blocking.admits(now_s):
                 _not_quarantined(event)
+        elif isinstance(event, KeyQuarantined | KeyFreed | QuarantinesTakenOver):
+            self._quarantine(event, now_s)
         elif isinstance(event, RecordsDeleted):
             log.error(
                 "%s: the retry topic was deleted: %d records in it are lost; %d had been read "
@@ -119,16 +140,52 @@ class DeliveryLog:
                 event.kept,
             )
 
-    def _failed(self, event: DeliveryFailed) -> None:
-        log.warning(
-            "%s attempt %d: handler %s: %s: %s",
-            _place(event),
-            event.attempt,
-            event.handler,
-            event.error_type,
-            self._first_line(event.error_message),
-            extra=_fields(event),
+    def _dead_lettered(self, event: RecordDeadLettered, now_s: float) -> None:
+        kind = self._ordered if event.by_operator else self._dead
+        if kind.admits(now_s):
+            _dead(event)
+
+    def failing(self, delivery: TrackedDelivery, failure: Failure) -> None:
+        """What is known of a failure whose event is about to come."""
+        self._causes.note(delivery, failure)
+
+    def _failed(self, event: DeliveryFailed, now_s: float) -> None:
+        text = (
+            f"{_place(event)} attempt {event.attempt}: handler {event.handler}: "
+            f"{event.error_type}: {self._first_line(event.error_message)}"
         )
+        self._failure(text, event, self._failures, now_s)
+
+    def _failure(
+        self, text: str, event: DeliveryFailed | BatchFailed, kind: RateLimit, now_s: float
+    ) -> None:
+        """Log a failure: the first of a cause with its traceback, another as one of a kind."""
+        fields = None if isinstance(event, BatchFailed) else _fields(event)
+        known = self._causes.of(event)
+        if known is None:
+            if kind.admits(now_s):
+                log.warning("%s", text, extra=fields)
+            return
+        cause, number = known
+        # A cause that comes at once with many others has its turn when it comes again.
+        if not cause.shown and self._tracebacks.admits(now_s):
+            self._with_traceback(text, cause, fields)
+        elif kind.admits(now_s):
+            log.warning(
+                "%s (failure %d of cause %s)", text, number, cause.fingerprint, extra=fields
+            )
+
+    def _with_traceback(self, text: str, cause: Cause, fields: dict[str, object] | None) -> None:
+        stack = self._redaction.of_text(cause.show()) or ""
+        if not log.isEnabledFor(logging.WARNING):
+            return
+        record = log.makeRecord(
+            log.name, logging.WARNING, __file__, 0, "%s (the first of cause %s)",
+            (text, cause.fingerprint), None, "_with_traceback", fields,
+        )  # fmt: skip
+        # What a formatter prints below the line; there is no exception any more.
+        record.exc_text = stack[-STACK_CAP:].rstrip("\n")
+        log.handle(record)
 
     def _tell_dropped(self) -> None:
         """An operator discarded records: each is named, for nothing else is left of them."""
@@ -153,8 +210,12 @@ class DeliveryLog:
     def timed_out(self, delivery: TrackedDelivery, now_s: float) -> None:
         """A delivery's time is up."""
         if self._timeouts.admits(now_s):
+            # By hand the handler's function may have returned long ago: then nothing is abandoned.
             log.warning(
-                "%s: handler %s gave no answer within its consume timeout; the delivery has "
+                "%s: nobody has answered by hand (ack='manual') for handler %s within its consume "
+                "timeout; the delivery has failed, and a later answer does not count"
+                if delivery.assignment.handler.rules.manual
+                else "%s: handler %s gave no answer within its consume timeout; the delivery has "
                 "failed and the handler is abandoned",
                 named(delivery),
                 _handler(delivery),
@@ -236,14 +297,37 @@ class DeliveryLog:
             self._first_line(event.error_message),
         )
 
-    def _batch(self, event: BatchFailed) -> None:
-        log.warning(
-            "handler %s: a call with %d records failed, each is tried alone now: %s: %s",
-            event.handler,
-            event.count,
-            event.error_type,
-            self._first_line(event.error_message),
+    def _quarantine(
+        self, event: KeyQuarantined | KeyFreed | QuarantinesTakenOver, now_s: float
+    ) -> None:
+        place = event.topic, event.partition, event.handler
+        if isinstance(event, KeyQuarantined):
+            if self._quarantined.admits(now_s):
+                log.info(
+                    "%s/%d: handler %s: the key of offset %d is quarantined: its later records "
+                    "wait behind that one, in retry topics",
+                    *place,
+                    event.offset,
+                )
+        elif isinstance(event, KeyFreed):
+            if self._freed.admits(now_s):
+                log.info(
+                    "%s/%d: handler %s: the key of offset %d is no longer quarantined, after "
+                    "%.1f s",
+                    *place,
+                    event.offset,
+                    event.after_s,
+                )
+        elif self._taken_over.admits(now_s):
+            text = "%s/%d: handler %s: %d keys of it were quarantined before it came to this worker"
+            log.info(text, *place, event.count)
+
+    def _batch(self, event: BatchFailed, now_s: float) -> None:
+        text = (
+            f"handler {event.handler}: a call with {event.count} records failed, each is tried "
+            f"alone now: {event.error_type}: {self._first_line(event.error_message)}"
         )
+        self._failure(text, event, self._batches, now_s)
 
     def _first_line(self, text: str) -> str:
         """Enough of a message to know it by; the whole is in the record's headers."""
@@ -261,11 +345,13 @@ def _offset_of(event: RecordDiscarded) -> str:
 
 
 def _dead(event: RecordDeadLettered) -> None:
-    log.error(
-        "%s attempt %d: handler %s: dead-lettered (%s)",
+    log.log(
+        logging.WARNING if event.by_operator else logging.ERROR,
+        "%s attempt %d: handler %s: dead-lettered%s (%s)",
         _place(event),
         event.attempt,
         event.handler,
+        " by an operator" if event.by_operator else "",
         # What was given up behind another record has no error.
         ", ".join(filter(None, (event.reason, event.error_type))),
         extra=_fields(event),

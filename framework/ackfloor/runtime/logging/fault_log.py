@@ -32,10 +32,11 @@ class FaultLog:
         for key in self._logged.keys() - named.keys():
             since_ms, _ = self._logged.pop(key)
             lasted_s = max(0.0, (now_ms - since_ms) / 1000)
-            log.warning("%s: is over after %.0f s (%s)", key[0], lasted_s, key[1])
+            log.warning("%s: the fault is over after %.0f s (%s)", key[0], lasted_s, key[1])
         for key, fault in named.items():
             logged = self._logged.get(key)
             if logged is None or now_s >= logged[1]:
                 self._logged[key] = fault.since_ms, now_s + SAY_AGAIN_S
                 lasts_s = max(0.0, (now_ms - fault.since_ms) / 1000)
-                log.error("%s: %s (for %.0f s)", fault.subject, fault.message, lasts_s)
+                lasts = f" (for {lasts_s:.0f} s)" if lasts_s >= 1.0 else ""
+                log.error("%s: %s%s", fault.subject, fault.message, lasts)

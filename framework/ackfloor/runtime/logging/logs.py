@@ -12,10 +12,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ackfloor.core.records.record import StartPosition, TopicPartition
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.values.printable import plain
@@ -144,8 +142,10 @@ class JsonFormatter(logging.Formatter):
             entry["delivery"] = "{topic}/{partition}/{offset}#{attempt}".format_map(fields)
         entry |= _trace()
         if record.exc_info:
-            text = self.formatException(record.exc_info)
-            entry["traceback"] = self._redaction.of_text(text)
+            entry["traceback"] = self._redaction.of_text(self.formatException(record.exc_info))
+        elif record.exc_text:
+            # Of an exception that is not here any more, or was in another process.
+            entry["traceback"] = self._redaction.of_text(record.exc_text)
         return json.dumps(entry, default=str)
 
 
@@ -190,8 +190,3 @@ def set_log_level(level: str) -> None:
     root = logging.getLogger()
     if any(handler.get_name() == OURS for handler in root.handlers):
         root.setLevel(level.upper())
-
-
-def places(partitions: Iterable[TopicPartition | StartPosition]) -> str:
-    """Partitions as a line of the log names them."""
-    return ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"

@@ -1,7 +1,7 @@
-"""RateLimit: logs at most a few lines of one kind in a second, and counts the others.
+"""RateLimit: logs at most a few lines of one kind in a time, and counts the others.
 
 When a dependency dies, everything fails at once. The first few lines say what happens. The number
-of suppressed lines is logged with the next line after that second, or by `flush`.
+of suppressed lines is logged with the next line after that time, or by `flush`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ class RateLimit:
     Args:
         log: where the number of suppressed lines is logged.
         summary: that log line, with one `%d`.
+        level: its level.
+        window_s: in how many seconds at most a few lines are logged.
     """
 
-    __slots__ = ("_lines", "_log", "_since_s", "_summary", "_suppressed")
+    __slots__ = ("_level", "_lines", "_log", "_since_s", "_summary", "_suppressed", "_window_s")
 
-    def __init__(self, log: logging.Logger, summary: str) -> None:
+    def __init__(
+        self,
+        log: logging.Logger,
+        summary: str,
+        level: int = logging.WARNING,
+        window_s: float = WINDOW_S,
+    ) -> None:
         self._log = log
+        self._level = level
+        self._window_s = window_s
         self._summary = summary
         self._since_s = 0.0
         self._lines = 0
@@ -41,9 +51,9 @@ class RateLimit:
 
     def flush(self, now_s: float) -> None:
         """Begin a new window if this one is over, and log how many lines it suppressed."""
-        if now_s - self._since_s < WINDOW_S:
+        if now_s - self._since_s < self._window_s:
             return
         if self._suppressed:
-            self._log.warning(self._summary, self._suppressed)
+            self._log.log(self._level, self._summary, self._suppressed)
         self._since_s = now_s
         self._lines = self._suppressed = 0

@@ -26,6 +26,7 @@ from ackfloor.core.messages.commands import (
     Resume,
     TakeBack,
 )
+from ackfloor.core.parking.partition_text import partitions_text
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, Record, StartPosition, TopicPartition
@@ -34,7 +35,7 @@ from ackfloor.core.state.rule_changes import Reloaded, overdue_under
 from ackfloor.ports import Clock, Sink, Source, TransactionalSink
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.logging.delivery_log import DeliveryLog
-from ackfloor.runtime.logging.logs import places
+from ackfloor.runtime.loop.error_functions import ErrorFunctions
 from ackfloor.runtime.loop.executors import Executors
 from ackfloor.runtime.loop.snapshot_publisher import SnapshotPublisher
 from ackfloor.runtime.reporting.observers import Observers
@@ -79,6 +80,7 @@ class Loop:
         clock: Clock,
         observers: Observers,
         delivery_log: DeliveryLog,
+        error_functions: ErrorFunctions,
         *,
         group: str,
         drain_s: float,
@@ -90,6 +92,7 @@ class Loop:
         self._inbox = inbox
         self._clock = clock
         self._delivery_log = delivery_log
+        self._error_functions = error_functions
         self._drain_s = drain_s
         #: What else the owner thread does once a turn, also while it drains: the supervisor's mail.
         self.interlude: Callable[[], None] = _nothing
@@ -116,7 +119,7 @@ class Loop:
     def turn(self, max_wait_s: float = LONGEST_IDLE_WAIT_S) -> bool:
         """Wait at most `max_wait_s` seconds for records; returns whether anything happened."""
         if self._sated():
-            count = self._source.poll(min(max_wait_s, SATED_WAIT_S), ahead=False)
+            count = self._source.poll(min(max_wait_s, self._sated_wait_s()), ahead=False)
         else:
             count = self._source.poll(min(max_wait_s, self._patience()))
         self._times.polled(self._clock.monotonic())
@@ -138,6 +141,7 @@ class Loop:
         self._expire(now)
         if engine.commit_due(now):
             engine.passed(self._source.positions())
+            engine.counted(self._source.partition_counts())
         if engine.in_question:
             engine.judge(self.executors.running(), now)
         engine.tick(now)
@@ -155,6 +159,13 @@ class Loop:
             >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
             for name, handler in state.handlers.items()
         ) and not any(route.high_priority for route in state.routes.values())
+
+    def _sated_wait_s(self) -> float:
+        """Seconds the poll may wait while handlers have enough to do."""
+        if not self.engine.rationed:
+            return SATED_WAIT_S
+        # They wait for time to pass, and no answer makes it pass sooner.
+        return max(SATED_WAIT_S, self._patience())
 
     def _patience(self) -> float:
         """Seconds the poll may wait before something here is due."""
@@ -187,6 +198,14 @@ class Loop:
             self._delivery_log.raised_late(delivery, exc, self._clock.monotonic())
         return moved
 
+    def _take_failures(self) -> None:
+        """Take what is known of failures, before the events of their answers are logged."""
+        failures = self._inbox.failures
+        while failures:
+            delivery, failure, exc = failures.popleft()
+            self._delivery_log.failing(delivery, failure)
+            self._error_functions.failed(delivery, failure, exc)
+
     def _take_pauses(self) -> None:
         inbox = self._inbox
         while inbox.pause_requests:
@@ -198,12 +217,17 @@ class Loop:
     def _take_returned(self) -> None:
         """Take what executors gave back without having started it."""
         if self._inbox.returned:
-            for handler, units in self._inbox.take_returned().items():
+            returned = self._inbox.take_returned()
+            # A request for a pause was posted before what it stopped.
+            self._take_pauses()
+            for handler, units in returned.items():
                 self.engine.returned(handler, units)
 
     def _take_answers(self) -> bool:
         inbox, engine = self._inbox, self.engine
         answered, ended = inbox.take_answers()
+        # Each was posted before its answer.
+        self._take_failures()
         if not (answered or ended):
             return False
         now = self._clock.now()
@@ -238,9 +262,16 @@ class Loop:
         """Give the executors what may start next; returns whether there was something."""
         engine, moved, now = self.engine, False, self._clock.now()
         for name, executor in self.executors.by_name.items():
-            items = engine.next_units(name, executor.queued(), now)
-            if items:
-                executor.submit(items)
+            if engine.look_due(name, now) and engine.look(name, executor.running(), now):
+                executor.take_back()
+                self._take_returned()
+            if engine.counts_starts(name):
+                executor.running()
+            if units := engine.next_units(name, executor.queued(), now):
+                executor.submit(units)
+                moved = True
+            if units := engine.next_last(name, executor.queued(), now):
+                executor.submit(units, last=True)
                 moved = True
         return moved
 
@@ -283,10 +314,14 @@ class Loop:
     def on_assigned(self, starts: Sequence[StartPosition]) -> None:
         """Partitions came."""
         self.engine.assign(starts, self._clock.now())
+        self.engine.counted(self._source.partition_counts())
         for start in starts:
             key = (start.topic, start.partition)
             self.engine.assignments[key].mark = self.executors.in_flight.of(*key)
-        log.info("assigned %s", places(starts))
+        if starts:
+            log.info("assigned %s", partitions_text(starts))
+        else:
+            log.info("joined the group, which has no partitions for this worker so far")
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions leave: drain what runs, commit their floors, forget them."""
@@ -301,18 +336,22 @@ class Loop:
             self._source.commit(final, wait=True)
         self.engine.drop(partitions, lost=False)
         self.executors.cancel_closed()
-        log.info("revoked %s", places(partitions))
+        log.info("revoked %s", partitions_text(partitions))
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
         """Partitions were taken: commit nothing, forget them."""
         self.engine.stop(partitions)
         self.engine.drop(partitions, lost=True)
         self.executors.cancel_closed()
-        log.warning("lost %s", places(partitions))
+        log.warning(
+            "lost %s without a last commit: another worker has them or will; what was open here is "
+            "delivered again there",
+            partitions_text(partitions),
+        )
 
-    def on_gone(self, partition: TopicPartition, position: int) -> None:
+    def on_gone(self, partition: TopicPartition, position: int, end: int) -> None:
         """Retention was faster than we are."""
-        self.engine.gone(partition, position)
+        self.engine.gone(partition, position, end)
 
     def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
         """A retry topic is gone, and what was read of it is here."""
@@ -334,9 +373,9 @@ class Loop:
 
     # SinkListener: called inside `Sink.poll` or `Sink.publish`, on this thread.
 
-    def on_published(self, write: PendingWrite) -> None:
-        """A parked record is durable."""
-        self.engine.published(write, self._clock.now())
+    def on_published(self, writes: Sequence[PendingWrite]) -> None:
+        """Parked records are durable."""
+        self.engine.published(writes, self._clock.now())
 
     def on_publish_failed(self, write: PendingWrite, error: str, *, too_large: bool) -> None:
         """A parked record was not written."""

@@ -21,12 +21,14 @@ from ackfloor.core.state.rule_changes import Reloaded
 from ackfloor.core.state.worker_state import Route
 from ackfloor.core.values.durations import format_duration
 from ackfloor.declare.codec import Decode, make_decoder
+from ackfloor.declare.encoders import Encoders
 from ackfloor.declare.handler import HandlerSpec
 from ackfloor.declare.signature import Signature, read_signature
 from ackfloor.errors import ConfigError
 from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source, TransactionalSink
-from ackfloor.runtime.calls.invoke import Invocation, bind
+from ackfloor.runtime.calls.invoke import Invocation, being_handled, bind
 from ackfloor.runtime.calls.invoke_batch import bind_batch
+from ackfloor.runtime.calls.publishes import Publishes
 from ackfloor.runtime.calls.tracing import spans_of
 from ackfloor.runtime.executors.async_executor import AsyncExecutor
 from ackfloor.runtime.executors.event_loop import EventLoopThread
@@ -36,10 +38,12 @@ from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
 from ackfloor.runtime.executors.process.start_arguments import plan_of
 from ackfloor.runtime.executors.thread_executor import ThreadExecutor
 from ackfloor.runtime.logging.delivery_log import DeliveryLog
+from ackfloor.runtime.loop.error_functions import ErrorFunctions
 from ackfloor.runtime.loop.executors import Executors
 from ackfloor.runtime.loop.loop import Loop
 from ackfloor.runtime.reporting.observers import Observers
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
+from ackfloor.settings import RegistrySettings
 
 if TYPE_CHECKING:
     from ackfloor.app import App
@@ -49,6 +53,8 @@ log = logging.getLogger("ackfloor.worker")
 
 #: Seconds the lifespan has to end.
 LIFESPAN_S = 5.0
+#: Seconds that functions of `on_error` have for what waits for them.
+ERROR_FUNCTIONS_S = 5.0
 #: Seconds that published records have to be confirmed at the end.
 PUBLISHER_S = 5.0
 
@@ -59,13 +65,15 @@ class Topology:
 
     Attributes:
         routes: topic that is read (source or tier) -> whose it is.
-        partitions: topic -> partition count, of every source, tier and dead-letter topic.
+        partitions: topic -> partition count, of every tier and dead-letter topic.
         spare: the topics among these that nothing new goes to, tiers of an earlier policy.
+        sources: topic -> partition count, of every source topic.
     """
 
     routes: Mapping[str, Route]
     partitions: Mapping[str, int]
     spare: frozenset[str] = frozenset()
+    sources: Mapping[str, int] = field(default_factory=dict)
 
     def low_priority_topics(self) -> Mapping[str, str]:
         """The tiers that are not subscribed but read with their sources, and the source of each."""
@@ -105,6 +113,10 @@ class WorkerConfig:
     transactional: bool = False
     #: What is taken from the text of exceptions before it is logged or traced.
     redaction: Redaction = field(default_factory=Redaction)
+    #: How what handlers publish with an encoder gets its schema.
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
+    #: Whether whoever publishes waits for the registry where it stands; see `Encoders`.
+    encodes_inline: bool = False
 
 
 @dataclass(slots=True)
@@ -173,20 +185,25 @@ class Worker:
             transactional=config.transactional,
             redaction=config.redaction,
         )
+        self.engine.counted(topology.sources)
         self.observers = Observers(observers)
         self._lifespan = Lifespan(app.open_lifespan, outside.events, self.inbox.broken.append)
+        self._error_functions = ErrorFunctions(app.error_functions, config.redaction)
         self._spans: Spans | None = None
+        self._publishes = Publishes(being_handled)
+        self._encoders = Encoders(config.registry, inline=config.encodes_inline)
         self.loop: Loop | None = None
 
     def start(self) -> Loop:
         """Enter the lifespan, bind the handlers and join the group."""
         self._outside.events.on_stray = self.inbox.strays.append
         self._outside.events.start()
-        self._app.attach(self._outside.publisher)
+        self._attach(self._outside.publisher)
         state = self._lifespan.enter()
+        self._error_functions.start()
         self._spans = spans_of(self._config.group, self._config.redaction)
         if self._spans is not None:
-            self._app.attach(self._spans.publisher(self._outside.publisher))
+            self._attach(self._spans.publisher(self._outside.publisher))
         delivery_log = DeliveryLog(self._config.redaction)
         executors = Executors(
             {spec.name: self._executor(spec, state) for spec in self._handlers},
@@ -205,11 +222,15 @@ class Worker:
             self._outside.clock,
             self.observers,
             delivery_log,
+            self._error_functions,
             group=self._config.group,
             drain_s=self._config.drain_s,
         )
         self.loop.open(sorted(self._topology.routes))
         return self.loop
+
+    def _attach(self, publisher: Publisher) -> None:
+        self._app.attach(publisher, self._publishes.confirmed, self._encoders)
 
     def reloaded(self, handlers: Sequence[HandlerSpec], config: WorkerConfig) -> Reloaded:
         """Other settings, as the loop takes them.
@@ -297,6 +318,7 @@ class Worker:
                 decode,
                 dead_letter_on=spec.dead_letter_on,
                 state=state,
+                publishes=self._publishes,
             )
         call = bind(
             spec.function,
@@ -305,7 +327,14 @@ class Worker:
             state=state,
             middleware=(*self._app.middleware, *spec.middleware),
         )
-        return Invocation(spec.name, call, signature.is_async, spec.manual, spec.dead_letter_on)
+        return Invocation(
+            spec.name,
+            call,
+            signature.is_async,
+            spec.manual,
+            spec.dead_letter_on,
+            self._publishes,
+        )
 
     def close(self, forced: Callable[[], bool] = lambda: False) -> int:
         """End in order; returns how many running handlers were cut short.
@@ -319,6 +348,8 @@ class Worker:
             rest.callback(self._outside.publisher.close, PUBLISHER_S)
             rest.callback(self._app.detach)
             rest.callback(self._lifespan.exit, LIFESPAN_S)
+            # Before the lifespan, whose objects they may use.
+            rest.callback(self._error_functions.stop, ERROR_FUNCTIONS_S)
             if self.loop is not None:
                 return self.loop.close(self._config.shutdown_s, forced)
         return 0

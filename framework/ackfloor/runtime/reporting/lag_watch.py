@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from ackfloor.core.acks.progress import Progress
 from ackfloor.errors import AckfloorError
+from ackfloor.runtime.supervision.crashes import exit_text
 
 log = logging.getLogger("ackfloor.run")
 
@@ -100,13 +101,21 @@ class LagWatch:
                 self._take(here.recv())
         except (EOFError, OSError):
             process.join(END_S)
-            self._take(Unknown(f"the process that looks ended with {process.exitcode}"))
+            if process.exitcode == -signal.SIGTERM:
+                # A SIGTERM to all processes of a run, as it ends: nothing is wrong.
+                log.debug("the process that asks Kafka for the lag was ended by SIGTERM")
+                self._report(None)
+            else:
+                how = "has ended" if process.exitcode is None else exit_text(process.exitcode)
+                self._take(Unknown(f"the process that asks Kafka for them {how}"))
         finally:
             process.kill()
             process.join(END_S)
 
     def _take(self, seen: Sequence[Progress] | Unknown) -> None:
         if not isinstance(seen, Unknown):
+            if self._logged:
+                log.info("lag and dead letters are known again")
             self._logged = ""
             self._report(seen)
             return
@@ -114,9 +123,10 @@ class LagWatch:
         if seen.why != self._logged:
             # Once for each reason, until a look succeeds.
             self._logged = seen.why
-            log.warning("lag and dead letters as Kafka sees them are not known: %s", seen.why)
+            text = "lag and dead letters are not known, and not among the metrics: %s"
+            log.warning(text, seen.why)
             if seen.trace:
-                log.error("a look at Kafka failed\n%s", seen.trace)
+                log.error("asking Kafka for the lag failed\n%s", seen.trace)
 
 
 def look_again(looking: Looking, every_s: float, there: Connection) -> None:

@@ -13,14 +13,17 @@ from ackfloor.core.scheduling.blocked_lanes import blocked_lanes
 from ackfloor.core.scheduling.quarantine_orders import quarantined_lanes
 from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.core.state.faults import MOST
+from ackfloor.core.state.noisy_keys import long_slots, noisy_keys
 from ackfloor.core.state.snapshot import (
     BreakerSnapshot,
     HandlerSnapshot,
     PartitionSnapshot,
+    RateSnapshot,
     RunningDelivery,
     Snapshot,
 )
 from ackfloor.core.state.worker_state import WorkerState
+from ackfloor.declare.fair_key import kafka_key
 from ackfloor.ports import Executor, Source
 from ackfloor.runtime.reporting.turn_times import TurnTimes
 
@@ -144,7 +147,30 @@ def _handler(
         paused=handler.paused_until_s > 0,
         paused_for_s=_left_s(handler.paused_until_s, now),
         paused_reason=handler.paused_reason,
+        fairness=_fairness(rules),
+        noisy_keys=noisy_keys(handler, state, running),
+        long_slots=long_slots(handler, running, now),
+        rate=_rate(handler, state),
     )
+
+
+def _rate(handler: HandlerState, state: WorkerState) -> RateSnapshot:
+    rate = handler.rate
+    if rate is None:
+        return RateSnapshot()
+    return RateSnapshot(
+        handler.rules.rate_per_s,
+        state.rate_of(handler),
+        len(handler.queue) if rate.lacking else 0,
+        rate.lacking_s,
+    )
+
+
+def _fairness(rules: HandlerRules) -> str:
+    """What records are grouped by, in a word."""
+    if rules.fair_key is None:
+        return "off"
+    return "key" if rules.fair_key is kafka_key else "function"
 
 
 def _on_failure(rules: HandlerRules) -> str:

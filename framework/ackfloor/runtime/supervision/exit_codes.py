@@ -15,6 +15,8 @@ class Exit(IntEnum):
     KAFKA_UNREACHABLE = 4
     PARTIAL = 5
     FORCED = 6
+    #: What the start needs is not there yet: topics, or what the lifespan connects to.
+    NOT_READY = 7
     #: A worker that asks to be replaced at once (too many abandoned handlers, a topic that was
     #: created anew).
     WORN_OUT = 75

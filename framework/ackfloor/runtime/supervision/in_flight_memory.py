@@ -92,6 +92,10 @@ class Area:
         set_back = self._cells[_SET_BACK]
         return Signs(self._cells[_TURNS], set_back)
 
+    def assigned(self) -> bool:
+        """Whether the process has ever had a partition."""
+        return self._cells[_NAMES_LENGTH] > 0
+
     def in_flight(self) -> list[RecordId]:
         """What the process was handling when it died; nothing after a clean exit."""
         if self._cells[_EXITED_CLEANLY]:

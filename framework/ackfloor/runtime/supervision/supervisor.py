@@ -3,7 +3,8 @@
 The supervisor never touches Kafka and never imports the user's app. It starts workers, reads their
 channel, passes their reports to the one monitoring address, and restarts each that ends unasked,
 whatever its exit code: with a growing backoff, or at once after `WORN_OUT`. A worker that could not
-start, and one that lost its name, end the run instead. When a worker crashes, the supervisor reads
+start, one whose settings the group refuses before any worker of the run has had a partition, and
+one that lost its name, end the run instead. When a worker crashes, the supervisor reads
 which records were in flight (`in_flight_memory`), counts them (`crashes`) and sends the counts to
 all workers. It kills and replaces a worker that makes no more turns (`turn_watch`). Signals only
 set flags; the loop acts on them.
@@ -45,6 +46,8 @@ STEADY_S = 60.0
 #: close the lifespan and the publisher.
 GRACE_S = 15.0
 POLL_S = 0.1
+#: Exit codes of a worker that could not start.
+NO_START = frozenset({Exit.START, Exit.NOT_READY})
 #: Between two attempts to join under a name that the group has not released.
 HELD_UP_S = 3.0
 #: Seconds a worker has to exit after the second signal.
@@ -148,6 +151,8 @@ class Supervisor:
         self._passed_on: list[int] = []
         self._kill_at_s: float | None = None
         self._exit = Exit.OK
+        #: A worker that has ended has had a partition.
+        self._assigned = False
         self._crashes = Crashes()
 
     def run(self) -> int:
@@ -329,9 +334,9 @@ class Supervisor:
             self._suspect(worker, in_flight, code)
             worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
             return
-        if code == Exit.START and not worker.ran:
+        if code in NO_START and self._hopeless(worker):
             log.error("worker %d could not start; stopping the run", worker.number)
-            self._exit = Exit.START
+            self._exit = Exit(code)
             self.request_stop()
             return
         if code == Exit.FENCED:
@@ -342,11 +347,22 @@ class Supervisor:
             return
         worker.restart_at_s = time.monotonic() + self._backoff_s(worker, code)
 
-    @staticmethod
-    def _records_in_flight(worker: _Worker) -> list[RecordId]:
+    def _hopeless(self, worker: _Worker) -> bool:
+        """Whether a worker that ended for what it was given would do so again.
+
+        In a run that has worked, the others go on, and this one is tried again: somebody mends it.
+        """
+        if worker.status not in {"running", "draining"}:
+            return not worker.ran
+        # It began to join the group, which refused it.
+        areas = [other.area for other in self._workers if other.area is not None]
+        return not (self._assigned or any(area.assigned() for area in areas))
+
+    def _records_in_flight(self, worker: _Worker) -> list[RecordId]:
         """The records that its process had in flight; none after a clean exit."""
         if worker.area is None:
             return []
+        self._assigned = self._assigned or worker.area.assigned()
         in_flight = worker.area.in_flight()
         worker.area.close()
         worker.area = None
@@ -359,9 +375,9 @@ class Supervisor:
             worker.crashes = 0
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
-        log.info("worker %d ended with code %d", worker.number, code)
+        log.info("worker %d %s", worker.number, exit_text(code))
         unborn = code == -signal.SIGTERM and not worker.catches_signals
-        if unborn or code in (Exit.OK, Exit.WORN_OUT, Exit.HELD_UP) or self._exit is Exit.START:
+        if unborn or code in (Exit.OK, Exit.WORN_OUT, Exit.HELD_UP) or self._exit in NO_START:
             return
         if code == Exit.FORCED or code < 0:
             self._exit = Exit.FORCED

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ackfloor.app import Value, encode
+from ackfloor.app import HeadersGiven, Value, encode, header_pairs
 from ackfloor.core.parking.topic_names import dlq_topic
 from ackfloor.core.records.record import Origin
 from ackfloor.core.scheduling.blocked_lanes import Head
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from ackfloor.app import App
     from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
-HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
-
 
 class Harness:
     """Runs an app on a broker in memory; a context manager, plain or async.
@@ -89,7 +87,7 @@ class Harness:
         self._jitter = jitter
         self._settings = settings_of(app, self._given)
         if app.broadcast:
-            check_settings(self._settings)
+            check_settings(self._settings, self._settings.applied(app.handlers))
         self._specs = self._applied(self._settings)
         for spec in self._specs:
             app.check_middleware(spec)
@@ -191,12 +189,11 @@ class Harness:
         """
         self._running()
         self._check_source(topic)
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
         record = self.broker.produce(
             topic,
             encode(value),
             key=key.encode() if isinstance(key, str) else key,
-            headers=[(k, v.encode() if isinstance(v, str) else v) for k, v in pairs],
+            headers=header_pairs(headers),
             partition=partition,
         )
         if settle:
@@ -310,7 +307,7 @@ class Harness:
         return [parked(r) for r in self.broker.records(dlq_topic(topic, self._settings.group))]
 
     def published(self, topic: str) -> list[SeenRecord]:
-        """The records of any topic: what handlers have published there."""
+        """The records of any topic: what was published there."""
         return [seen(record) for record in self.broker.records(topic)]
 
     def floor(self, topic: str, partition: int = 0) -> int:
@@ -365,4 +362,4 @@ def _waits_for_another(delivery: TrackedDelivery) -> bool:
     if quarantine is None or delivery is quarantine.current:
         return False
     offset = delivery.origin.offset
-    return offset in quarantine and quarantine.at(offset) is delivery
+    return quarantine.has(delivery) and quarantine.at(offset) is delivery

@@ -1,7 +1,7 @@
 """SchemaRegistry: a schema registry inside the test's process, over real HTTP.
 
 It speaks the part of Confluent's REST API that serialisers and decoders use: registering a schema,
-and asking for one by its number, its name (GUID) or its subject and version.
+looking one up, and asking for one by its number, its name (GUID) or its subject and version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Schema:
     """What a registry keeps of one schema; the names are the API's."""
 
     schema: str
-    kind: str
+    kind: SchemaKind
     references: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -163,7 +163,9 @@ class SchemaRegistry:
                 return self._by_guid(guid)
             case "GET", ["subjects", subject, "versions", version]:
                 return self._by_version(subject, version)
-            case "POST", ["subjects", subject] | ["subjects", subject, "versions"]:
+            case "POST", ["subjects", subject]:
+                return self._looked_up(subject, json.loads(body))
+            case "POST", ["subjects", subject, "versions"]:
                 return self._posted(subject, json.loads(body))
         return HTTPStatus.NOT_FOUND, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
@@ -188,15 +190,28 @@ class SchemaRegistry:
         return HTTPStatus.OK, self._version(subject, numbers[at - 1])
 
     def _posted(self, subject: str, given: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        references = tuple(given.get("references") or ())
-        kind: SchemaKind = given.get("schemaType") or "AVRO"
+        schema = _given(given)
         return HTTPStatus.OK, self._version(
-            subject, self.register(subject, given["schema"], kind, references)
+            subject, self.register(subject, schema.schema, schema.kind, schema.references)
         )
+
+    def _looked_up(self, subject: str, given: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if subject not in self._subjects:
+            return _missing(40401, f"Subject '{subject}' not found.")
+        schema = _given(given)
+        for number in self._subjects[subject]:
+            if self._schemas[number - 1] == schema:
+                return HTTPStatus.OK, self._version(subject, number)
+        return _missing(40403, "Schema not found")
 
     def _version(self, subject: str, number: int) -> dict[str, Any]:
         version = self._subjects[subject].index(number) + 1
         return self._schemas[number - 1].to_dict(number) | {"subject": subject, "version": version}
+
+
+def _given(posted: dict[str, Any]) -> _Schema:
+    references = tuple(posted.get("references") or ())
+    return _Schema(posted["schema"], posted.get("schemaType") or "AVRO", references)
 
 
 def _missing(code: int, message: str) -> tuple[int, dict[str, Any]]:

@@ -104,6 +104,8 @@ def worker_config(settings: Settings, *, worker: str | None = None) -> WorkerCon
         kafka_headers="kafka" in app.foreign_headers,
         transactional=app.transactional,
         redaction=settings.redaction.rules(),
+        registry=settings.registry,
+        encodes_inline=True,
     )
 
 

@@ -11,19 +11,23 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from ackfloor.errors import AckfloorError, MissingExtra
 
 KAFKA_VERSION = "4.3.0"
 _PARALLEL_DOWNLOADS = 8
 _HTTP_TIMEOUT_S = 20
+#: How many jars an error names for each cause.
+MOST_NAMED = 3
 
 
 class JarRefused(AckfloorError):
@@ -31,14 +35,33 @@ class JarRefused(AckfloorError):
 
 
 class JarsUnavailable(AckfloorError):
-    """Jars are neither in the local Maven cache nor could they be fetched."""
+    """Jars are neither in the local Maven cache nor could they be fetched.
 
-    def __init__(self, missing: Iterable[tuple[str, str]]) -> None:
-        lines = [f"  {coordinate} ({reason})" for coordinate, reason in missing]
+    All of them fail alike where a repository can't be reached: each cause is told once, with the
+    first few jars.
+
+    Args:
+        missing: coordinate and cause of each jar.
+        repositories: name and address of each repository that was asked.
+        config: the file that names the repositories.
+    """
+
+    def __init__(
+        self,
+        missing: Sequence[tuple[str, str]],
+        repositories: Mapping[str, str] = MappingProxyType({}),
+        config: Path | str = "jgo's configuration file",
+    ) -> None:
+        by_cause: dict[str, list[str]] = {}
+        for coordinate, cause in missing:
+            by_cause.setdefault(cause, []).append(coordinate)
+        causes = "; ".join(f"{cause}: {_first_few(jars)}" for cause, jars in by_cause.items())
+        asked = ", ".join(f"{name} ({_host(url)})" for name, url in repositories.items())
+        jars = "1 jar" if len(missing) == 1 else f"{len(missing)} jars"
         super().__init__(
-            f"could not fetch {len(lines)} jar(s):\n" + "\n".join(lines) + "\n"
-            "Check the network, or list a reachable Maven repository under [repositories] in "
-            "jgo's configuration file.\n"
+            f"could not fetch {jars}{f' from {asked}' if asked else ''}: {causes}\n"
+            f"Check the network, or set under [repositories] in {config} a Maven repository that "
+            "can be reached: central = https://HOST/PATH\n"
             "Where only a broker is needed, give a running one instead: "
             "ACKFLOOR_BOOTSTRAP_SERVERS=host:port"
         )
@@ -65,7 +88,7 @@ def fetch_jars(pins: Iterable[Pin]) -> list[Path]:
 
     Raises:
         JarRefused: a file's checksum is another one.
-        JarsUnavailable: some are not cached and cannot be fetched; all of them are named.
+        JarsUnavailable: some are not cached and cannot be fetched.
         MissingExtra: jgo is not installed.
     """
     context = _maven()
@@ -82,7 +105,7 @@ def fetch_jars(pins: Iterable[Pin]) -> list[Path]:
     with ThreadPoolExecutor(_PARALLEL_DOWNLOADS, "jars") as pool:
         found = list(pool.map(get, pins))
     if unavailable:
-        raise JarsUnavailable(sorted(unavailable))
+        raise JarsUnavailable(sorted(unavailable), context.remote_repos, _config_file())
     return [path for path in found if path is not None]
 
 
@@ -156,6 +179,22 @@ def _check(path: Path, pin: Pin, fix: str) -> None:
             f"jar {pin.coordinate} refused: {path} has sha256 {found}, "
             f"pinned is {pin.sha256}; {fix}"
         )
+
+
+def _config_file() -> Path:
+    found: Path = import_module("jgo.config").get_settings_path()
+    return found
+
+
+def _first_few(jars: Sequence[str]) -> str:
+    more = len(jars) - MOST_NAMED
+    named = ", ".join(jars[:MOST_NAMED])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _host(url: str) -> str:
+    """Of a repository; its address may hold a password."""
+    return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
 def _short(error: Exception) -> str:

@@ -10,6 +10,7 @@ until it has joined again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -42,12 +43,26 @@ class Member:
         self.joins = 0
 
 
+class Generation(NamedTuple):
+    """A member and what it owned at a moment.
+
+    Kafka refuses the offsets of a transaction that is of an earlier generation, also where the
+    partitions have come back to the same member since.
+    """
+
+    member: Member
+    joins: int
+    claims: Mapping[TopicPartition, int]
+
+
 class Group:
     """The members of one group, what they own, and the committed positions."""
 
-    __slots__ = ("_moving", "_owners", "_targets", "committed", "members")
+    __slots__ = ("_moving", "_owners", "_targets", "claims", "committed", "members")
 
     def __init__(self) -> None:
+        #: How often each partition was taken over.
+        self.claims: Counter[TopicPartition] = Counter()
         self.committed: dict[TopicPartition, Committed] = {}
         self.members: list[Member] = []
         self._owners: dict[TopicPartition, Member] = {}
@@ -92,6 +107,12 @@ class Group:
         """What a member owns."""
         return [key for key, owner in self._owners.items() if owner is member]
 
+    def generation(self, member: Member) -> Generation:
+        """What a member is now."""
+        return Generation(
+            member, member.joins, {key: self.claims[key] for key in self.owned(member)}
+        )
+
     def to_revoke(self, member: Member) -> list[TopicPartition]:
         """What a member owns and must give up."""
         return [
@@ -118,3 +139,4 @@ class Group:
         """A member takes partitions over."""
         for key in partitions:
             self._owners[key] = member
+            self.claims[key] += 1

@@ -309,6 +309,7 @@ class MemoryPublisher:
         key: bytes | None,
         headers: Headers,
         on_done: Callable[[BaseException | None], None],
+        partition: int | None = None,
     ) -> None:
         """Write one record and report the result, in this call."""
         if not self._open:
@@ -317,7 +318,7 @@ class MemoryPublisher:
         try:
             if self._create_topics and topic not in self._broker.topics:
                 self._broker.create_topic(topic)
-            self._broker.produce(topic, value, key=key, headers=headers)
+            self._broker.produce(topic, value, key=key, headers=headers, partition=partition)
         except PublishFailed as exc:
             on_done(exc)
         else:

@@ -110,9 +110,10 @@ class MemorySource:
         )
 
     def _readable(self, key: TopicPartition) -> bool:
-        if key in self._paused:
-            return False
-        return self._broker.log(*key).has(self._positions[key])
+        return self._fetches(key) and self._broker.log(*key).has(self._positions[key])
+
+    def _fetches(self, key: TopicPartition) -> bool:
+        return key not in self._paused
 
     def _rebalance(self, listener: SourceListener) -> None:
         """Report lost partitions, then revoke, then assign."""
@@ -167,21 +168,21 @@ class MemorySource:
 
     def _skip_lost(self, listener: SourceListener) -> None:
         """Retention deleted the records to read next: go on at the log's start."""
-        gone: list[tuple[TopicPartition, int]] = []
+        gone: list[tuple[TopicPartition, int, int]] = []
         with self._broker.changed:
             for key, position in self._positions.items():
-                first = self._broker.log(*key).start
-                if position < first and key not in self._paused:
-                    self._positions[key] = first
-                    gone.append((key, first))
-        for key, first in gone:
-            self._call(partial(listener.on_gone, key, first))
+                log = self._broker.log(*key)
+                if position < log.start and self._fetches(key):
+                    self._positions[key] = log.start
+                    gone.append((key, log.start, log.end))
+        for key, first, end in gone:
+            self._call(partial(listener.on_gone, key, first, end))
 
     def _read(self) -> list[MemoryRecord]:
         """A batch, beginning with another partition each time so that none starves."""
         self._turn += 1
         with self._broker.changed:
-            keys = [key for key in self._positions if key not in self._paused]
+            keys = [key for key in self._positions if self._fetches(key)]
             first = self._turn % len(keys) if keys else 0
             batch: list[MemoryRecord] = []
             for key in keys[first:] + keys[:first]:
@@ -239,6 +240,11 @@ class MemorySource:
     def look_closer() -> None:
         """Do nothing."""
 
+    def partition_counts(self) -> Mapping[str, int]:
+        """How many partitions each topic has."""
+        with self._broker.changed:
+            return dict(self._broker.topics)
+
     def high_watermarks(self) -> Mapping[tuple[str, int], int]:
         """The end of each assigned partition's log."""
         with self._broker.changed:
@@ -266,8 +272,8 @@ class MemorySource:
         self._broker.leave(self._group, self._member)
 
     def membership(self) -> object:
-        """This member of the group."""
-        return self._member
+        """This member of the group, as it is now."""
+        return self._broker.group(self._group).generation(self._member)
 
     # What a test does to it.
 
@@ -325,7 +331,7 @@ class MemorySink:
             if self._listener is None:
                 return
             if error is None:
-                self._listener.on_published(write)
+                self._listener.on_published((write,))
             else:
                 too_large = isinstance(error, TooLarge)
                 self._listener.on_publish_failed(write, str(error), too_large=too_large)

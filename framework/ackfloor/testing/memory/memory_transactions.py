@@ -12,7 +12,7 @@ from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, T
 from ackfloor.core.records.record import TopicPartition
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import TransactionListener
-from ackfloor.testing.memory.consumer_groups import Member
+from ackfloor.testing.memory.consumer_groups import Generation
 from ackfloor.testing.memory.memory_broker import MemoryBroker, TooLarge
 from ackfloor.testing.memory.memory_log import MemoryRecord
 
@@ -30,7 +30,7 @@ class MemoryTransactionalSink:
         self._group = group
         self._listener: TransactionListener | None = None
         self._open = False
-        self._begun: list[tuple[Transaction, Member, int]] = []
+        self._begun: list[tuple[Transaction, Generation]] = []
 
     def open(self, listener: TransactionListener) -> None:
         """Make ready to write."""
@@ -39,21 +39,19 @@ class MemoryTransactionalSink:
 
     def transact(self, transaction: Transaction, member: object) -> None:
         """Begin a transaction; the next poll carries it out."""
-        if not isinstance(member, Member):
+        if not isinstance(member, Generation):
             raise TypeError(f"{member!r} is no member of a group in memory")
-        self._begun.append((transaction, member, member.joins))
+        self._begun.append((transaction, member))
 
     def poll(self) -> None:
         """Carry out what was begun, and report it."""
         begun, self._begun = self._begun, []
-        for transaction, member, joins in begun:
-            outcome = self._carried_out(transaction, member, joins)
+        for transaction, generation in begun:
+            outcome = self._carried_out(transaction, generation)
             if self._listener is not None:
                 self._listener.on_transaction(transaction, outcome)
 
-    def _carried_out(
-        self, transaction: Transaction, member: Member, joins: int
-    ) -> TransactionOutcome:
+    def _carried_out(self, transaction: Transaction, generation: Generation) -> TransactionOutcome:
         if not self._open:
             return TransactionOutcome("the worker is closing")
         broker = self._broker
@@ -69,7 +67,7 @@ class MemoryTransactionalSink:
                     refusals[write] = Refusal(str(exc), isinstance(exc, TooLarge))
             if refusals:
                 return TransactionOutcome(next(iter(refusals.values())).error, refusals)
-            error = self._commit(transaction, member, joins)
+            error = self._commit(transaction, generation)
             if error is not None:
                 return TransactionOutcome(error)
             for write in transaction.writes:
@@ -82,15 +80,18 @@ class MemoryTransactionalSink:
             write.topic, record.value(), record.key(), write.headers, write.partition
         )
 
-    def _commit(self, transaction: Transaction, member: Member, joins: int) -> str | None:
+    def _commit(self, transaction: Transaction, generation: Generation) -> str | None:
         positions = [
             (TopicPartition(p.topic, p.partition), p.position, p.metadata)
             for p in transaction.positions
         ]
-        if member.joins != joins:
+        member = generation.member
+        if member.joins != generation.joins:
             return "illegal generation: the member has joined again since"
-        owned = self._broker.group(self._group).owned(member)
-        if not member.expelled and any(key not in owned for key, _, _ in positions):
+        now = self._broker.group(self._group).generation(member).claims
+        if not member.expelled and any(
+            key not in now or now[key] != generation.claims.get(key) for key, _, _ in positions
+        ):
             return "illegal generation: a partition has moved on"
         return self._broker.store(self._group, member, positions)
 

@@ -1,7 +1,7 @@
 """`ackfloor spark`: one file per command, each added to `spark_app` here.
 
-`ackfloor` loads this through its entry point whenever it starts, so neither this nor the head of a
-command's file imports PySpark; the commands import what needs it.
+`ackfloor` loads this through its entry point when one of them is run. Neither this nor the head of
+a command's file imports PySpark; the commands import what needs it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config.config_set import MOST_SHOWN
 from ackfloor.cli.config.config_show import config_app
-from ackfloor.cli.shared.run_address import ControlFailed, NoAddress
+from ackfloor.cli.shared.run_address import ControlFailed, NoAddress, NoToken
 from ackfloor.control import Control
 from ackfloor.live.frames import Overdue
 from ackfloor.live.requests import Change
@@ -142,8 +142,10 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
     assert "takes no settings" in refused(run.set())
     run.token.remove()
     assert "--token-file" in refused(run.set())
-    named = refused(run.set("--token-file", token))
-    assert named.startswith(f"--token-file='{token}': No such file or directory")
+    wrong = run.set("--token-file", token)
+    assert isinstance(wrong.exception, NoToken)
+    assert (wrong.exception.exit_code, wrong.stdout) == (Exit.USAGE, "")
+    assert str(wrong.exception).startswith(f"--token-file='{token}': No such file or directory")
 
 
 def test_the_settings_file_may_name_address_and_token(run: Run, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,10 @@ LONG_AGO_MS = 1_700_000_000_000
 @pytest.fixture
 def stage(stage: Stage) -> Stage:
     """Four dead letters of one cause, two of another, and one of another tool."""
-    stage.died = replace(stage.died, error_fingerprint="f00d")
+    stage.died = stage.died._replace(error_fingerprint="f00d")
     stage.bury([(b"k%d" % n, b'{"card": "4711"}', [("own", b"\xff")]) for n in range(4)])
-    stage.died = replace(
-        stage.died, error_type="shop.Bad\x1b[31m", error_fingerprint="bad", failed_at_ms=LONG_AGO_MS
+    stage.died = stage.died._replace(
+        error_type="shop.Bad\x1b[31m", error_fingerprint="bad", failed_at_ms=LONG_AGO_MS
     )
     stage.bury([(None, b"\x00\xff", []), (b"", None, [])], replays=2)
     stage.bury([(b"foreign", b"x", [("h", b"1")])], foreign=True)
@@ -82,8 +81,8 @@ def test_a_value_that_nothing_has_is_told_with_those_there_are(stage: Stage, com
 def test_the_release_that_failed_is_told(stage: Stage) -> None:
     """Of a group those that failed so, of a letter its own; and it can be asked for."""
     for n, release in enumerate(("v1", "v2", "v3")):
-        stage.died = replace(
-            stage.died, release=release, error_fingerprint="new", failed_at_ms=LONG_AGO_MS + n
+        stage.died = stage.died._replace(
+            release=release, error_fingerprint="new", failed_at_ms=LONG_AGO_MS + n
         )
         stage.bury([(release.encode(), b"x", [])])
     groups = {row["cause"]: row["releases"] for row in told("groups", stage.dlq)}

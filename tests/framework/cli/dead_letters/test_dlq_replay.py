@@ -34,8 +34,8 @@ pytestmark = pytest.mark.kafka
 def stage(stage: Stage) -> Stage:
     """Six dead letters of one cause, two of another, one of another tool."""
     stage.bury([(b"k%d" % n, b"v%d" % n, [("tenant", b"a" if n else b"b")]) for n in range(6)])
-    stage.died = replace(
-        stage.died, error_type="shop.Bad", error_fingerprint="f00d", attempt=2, handler="ship"
+    stage.died = stage.died._replace(
+        error_type="shop.Bad", error_fingerprint="f00d", attempt=2, handler="ship"
     )
     stage.bury([(b"bad", b"x", [])] * 2)
     stage.bury([(b"foreign", b"x", [("h", b"1")])], foreign=True)
@@ -164,12 +164,28 @@ def test_a_whole_topic_of_another_tool(stage: Stage) -> None:
     assert json.loads(dlq("ls", theirs, "-o", "json").stdout) == []
 
 
+def test_a_source_topic_is_not_replayed_by_mistake(stage: Stage) -> None:
+    """Its records would all be handled once more; --foreign says that it is a dead-letter topic."""
+    other = stage.topic("other")
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.source, b"v", b"k", partition=0)
+    assert producer.flush(60) == 0
+    for more in (["--yes"], ["--dry-run"]):
+        refused = dlq("replay", stage.source, "--to", other, *more)
+        assert isinstance(refused.exception, RedriveRefused)
+        assert "1 of 1 records have no header that any tool gives" in str(refused.exception)
+        assert "say --foreign" in str(refused.exception)
+    assert stage.read(other) == []
+    assert dlq("replay", stage.source, "--to", other, "--foreign", "--yes").exit_code == 0
+    assert [message.value() for message in stage.read(other)] == [b"v"]
+
+
 def test_a_job_that_was_ended_is_resumed_by_its_name(stage: Stage) -> None:
     """It sends what it was asked for, and no more: not what died since, not beyond its maximum."""
     _interrupted(stage, "--error", "Boom", "--max", "5")
     [stopped] = jobs(stage)
     assert (stopped["state"], stopped["done"], stopped["of"]) == ("stopped", 1, 5)
-    stage.died = replace(stage.died, error_type="shop.Boom", handler="bill")
+    stage.died = stage.died._replace(error_type="shop.Boom", handler="bill")
     stage.bury([(b"later", b"v", [])])
     resumed = replay(stage, "--resume", str(stopped["job"]), "--yes")
     assert (resumed.exit_code, "4 sent" in resumed.stdout) == (0, True)

@@ -18,7 +18,7 @@ from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.pause_orders import PATH, PauseAction, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.live.token import token_path
-from ackfloor.observe import BlockedLanes, BreakerSnapshot
+from ackfloor.observe import BlockedLanes, BreakerSnapshot, RateSnapshot
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
@@ -202,7 +202,8 @@ def test_handlers_are_listed(stages: tuple[Stage, Stage]) -> None:
     assert of_run[first.listen] == {
         "handler": "bill", "workers": [0, 1], "ordering": "key", "concurrency": 64, "running": 4,
         "queued": 10, "on_failure": "block", "blocked_lanes": 6, "quarantined_keys": 4,
-        "breaker": ["closed", "slow_start"], "paused_in": [0],
+        "breaker": ["closed", "slow_start"],
+        "rate": "100/s", "rate_here_per_s": 50.0, "rate_waiting": 6, "paused_in": [0],
         "paused_for_s": 60.0, "paused_until": "2023-11-14T22:14:21Z",
         "paused_reason": "a migration", "held_for_s": 0.0, "held_reason": "", "run": first.listen,
     }  # fmt: skip
@@ -211,7 +212,7 @@ def test_handlers_are_listed(stages: tuple[Stage, Stage]) -> None:
     table = done("handlers ls", on=stages).stdout
     for text in (
         "for 1m in worker 0 alone", "a migration", "closed, slow start",
-        "until resumed; itself for 4s", "the bank is away",
+        "until resumed; itself for 4s", "the bank is away", "100/s (50/s here, 6 wait)",
     ):  # fmt: skip
         assert text in table
 
@@ -239,6 +240,21 @@ def test_an_older_run_tells_nothing_of_pauses() -> None:
     [row] = handler_rows(state, "run")
     assert (row["workers"], row["paused_in"], row["blocked_lanes"]) == ([0], [], 0)
     assert (row["on_failure"], row["quarantined_keys"]) == ("", 0)
+    assert (row["rate"], row["rate_here_per_s"], row["rate_waiting"]) == ("", None, 0)
+
+
+def test_a_rate_is_told_with_what_of_it_is_here(stages: tuple[Stage, Stage]) -> None:
+    """Of workers without a partition nothing; both while a change of it is under way."""
+    first = stages[0]
+    first.show(0, rate=RateSnapshot(100.0, 0.0))
+    first.show(1, rate=RateSnapshot(100.0, 0.0))
+    assert "100/s (none here)" in done("handlers ls", on=(first,)).stdout
+    first.show(1, rate=RateSnapshot(0.5, 0.25, 7))
+    assert "100/s, 30/m (15/m here, 7 wait)" in done("handlers ls", on=(first,)).stdout
+    first.show(0, rate=RateSnapshot())
+    first.show(1, rate=RateSnapshot())
+    [row, *_] = json.loads(done("handlers ls", "-o", "json", on=(first,)).stdout)
+    assert (row["rate"], row["rate_here_per_s"]) == ("", None)
 
 
 # Variables.

@@ -15,7 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
+from ackfloor.cli.progress.lag import _for_people
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
+from ackfloor.core.acks.progress import Progress
 from ackfloor.core.parking.topic_names import tier_topic
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.kafka.consume.source import KafkaSource
@@ -248,3 +250,70 @@ def test_only_what_can_go_on_is_watched() -> None:
     done = ended("--group", fresh("g"), "--watch", "-o", "json")
     assert done.exit_code == 2
     assert "-o table or jsonl" in done.stderr
+
+
+def test_a_table_shows_what_is_behind_and_the_totals(bootstrap_servers: str) -> None:
+    """Totals are of all that was asked for; JSON has every row and no totals."""
+    topic, group = make_topic(bootstrap_servers, 3), fresh("totals")
+    _make_tier(bootstrap_servers, topic, group)
+    for partition, count in enumerate((5, 2, 4)):
+        produce(bootstrap_servers, topic, count, partition)
+    floors = [TopicPartition(topic, partition, at) for partition, at in enumerate((0, 2, 3))]
+    committed(bootstrap_servers, group, *floors)
+    group_of = ("--group", group)
+    short = _cells(ended(topic, *group_of))
+    assert [row[2:3] for row in short] == [["0"], ["2"], ["-"]]
+    assert short[-1][:2] == [group, "total"]
+    assert "6" in short[-1]
+    assert [row[2] for row in _cells(ended(topic, "--all", *group_of))] == ["0", "1", "2", "-"]
+    assert [row[2] for row in _cells(ended(topic, "--min-lag", "2", *group_of))] == ["0", "-"]
+    (alone,) = _cells(ended(f"{topic}/1", *group_of))
+    assert alone[:2] == [group, "total"]
+    assert list(rows(topic, *group_of)) == [(topic, partition) for partition in range(3)]
+    assert list(rows(topic, "--min-lag", "2", *group_of)) == [(topic, 0)]
+    assert list(rows(f"{topic}/2", *group_of)) == [(topic, 2)]
+    assert "no partition 7" in str(ended(f"{topic}/7", *group_of).exception)
+
+
+def _make_tier(servers: str, topic: str, group: str) -> None:
+    """A retry topic, by which the group is found."""
+    admin, tier = AdminClient({"bootstrap.servers": servers}), tier_topic(topic, group, 60.0)
+    admin.create_topics([NewTopic(tier, 1, 1)])[tier].result(60)
+    until(lambda: tier in admin.list_topics(timeout=60).topics)
+
+
+def _cells(done: Result) -> list[list[str]]:
+    """The rows of a table, without its head."""
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    return [line for line in lines[1:] if not set("".join(line)) <= {"─", " "}]
+
+
+@pytest.mark.parametrize("command", ["lag", "acks"])
+def test_only_groups_of_the_named_topic_are_told_of(bootstrap_servers: str, command: str) -> None:
+    """Another group without members is no matter of who asks for a topic."""
+    names = []
+    for _ in range(2):
+        topic, group = make_topic(bootstrap_servers, 1), fresh("asked")
+        _make_tier(bootstrap_servers, topic, group)
+        committed(bootstrap_servers, group, TopicPartition(topic, 0, 0))
+        names.append((topic, group))
+    (topic, asked), (_, other) = names
+    done = CliRunner().invoke(cli, [command, topic, "-o", "json"])
+    assert {row["group"] for row in json.loads(done.stdout)} == {asked}
+    assert f"group {asked} has no members" in done.stderr
+    assert other not in done.output
+
+
+def test_several_groups_have_a_total_of_all() -> None:
+    """Each group its own, and a last one."""
+    seen = [Progress(group, "t", 0, "source", 0, 5, floor=3) for group in ("a", "b")]
+    *_, first, second, last = _for_people(seen, every=False)
+    assert [(row["group"], row["lag"]) for row in (first, second)] == [("a", 2), ("b", 2)]
+    assert (last["group"], last["topic"], last["lag"], last["open"]) == (
+        "all groups",
+        "total",
+        4,
+        4,
+    )
+    assert _for_people([], every=False) == []

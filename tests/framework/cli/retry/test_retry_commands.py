@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ def stage(stage: Stage) -> Stage:
     producer = Producer({"bootstrap.servers": stage.servers})
     for n in range(6):
         due_ms = LONG_AGO_MS + n * 1_000 if n < 3 else later_ms + n * 1_000
-        parked = replace(
-            stage.died, origin_offset=n, attempt=n, reason=Reason.ERROR, not_before_ms=due_ms
+        parked = stage.died._replace(
+            origin_offset=n, attempt=n, reason=Reason.ERROR, not_before_ms=due_ms
         )
         headers = write_headers(parked, [("own", b"1")])
         producer.produce(stage.tier, b'{"card": 1}', b"k%d" % n, headers=headers, partition=0)
@@ -112,8 +111,8 @@ def quarantined(stage: Stage) -> Stage:
     """Behind the six two records of their keys, and the note of one that is dead-lettered."""
     producer = Producer({"bootstrap.servers": stage.servers})
     for n, told in enumerate((FOLLOWER, FOLLOWER, HELD)):
-        parked = replace(
-            told, origin_topic=stage.source, group=stage.group, origin_offset=10 + n,
+        parked = told._replace(
+            origin_topic=stage.source, group=stage.group, origin_offset=10 + n,
             not_before_ms=LONG_AGO_MS,
         )  # fmt: skip
         headers = write_headers(parked, [])

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, noisy_key_remarks
 from ackfloor.cli.main import cli
 from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.observe import RunningDelivery
+from ackfloor.observe import (
+    BlockedLanes,
+    HandlerSnapshot,
+    LongSlots,
+    NoisyKey,
+    NoisyKeys,
+    RunningDelivery,
+)
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
@@ -65,13 +74,96 @@ def test_the_longest_running_come_first(listen: str) -> None:
         assert text in done.stderr
 
 
+def told(*handlers: HandlerSnapshot) -> list[str]:
+    """What the command says, beside its table, of a run with a worker for each of these."""
+    run = RunMetrics("billing", len(handlers), now_ms=lambda: NOW_MS + 1_000)
+    for number, each in enumerate(handlers):
+        worker = WorkerMetrics()
+        worker.snapshot(snapshot(handlers=(each,)))
+        run.update(number, worker.report())
+    try:
+        done = ended("--listen", run.start("127.0.0.1:0"))
+    finally:
+        run.stop()
+    assert done.exit_code == 0
+    return done.stderr.splitlines()
+
+
+#: A handler of which nothing has to be said.
+WELL = handler(
+    running=0,
+    abandoned=0,
+    oldest=(),
+    blocked=BlockedLanes(),
+    quarantined=BlockedLanes(),
+    noisy_keys=NoisyKeys(),
+    long_slots=LongSlots(),
+)
+
+
+def test_noisy_and_hanging_keys_are_told_of_all_workers_together() -> None:
+    """The newest of them by name, in one line whatever is in it."""
+    flood = NoisyKey("flood\x1b[2J\n", hanging=False, running=7, behind=4_000)
+    sick = NoisyKey("sick", hanging=True, running=1, behind=12)
+    hidden = NoisyKey(None, hanging=True, running=0, behind=1)
+    first = replace(WELL, noisy_keys=NoisyKeys(1, 1, 4_012, (flood, sick)))
+    second = replace(WELL, noisy_keys=NoisyKeys(0, 1, 1, (hidden,)))
+    other = replace(WELL, name="ship", noisy_keys=NoisyKeys(1, 0, 1, (flood,)))
+    assert told(first, second, other, WELL) == [
+        f"{name}, {count} behind; the newest: {newest}"
+        for name, count, newest in (
+            (
+                "bill: 1 noisy key, 2 hanging keys",
+                "4013 records",
+                "flood\\x1b[2J (noisy), sick (hanging), (not shown) (hanging)",
+            ),
+            ("ship: 1 noisy key", "1 record", "flood\\x1b[2J (noisy)"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "timeout_s", "end", "now"),
+    [
+        (13.75, 45.0, "13s before its deadline", "45s"),
+        (0.9, 45.0, "beyond its deadline", "45s"),
+        (None, None, "without a deadline", "none"),
+    ],
+)
+def test_slots_that_are_all_held_for_long_are_told(
+    left_s: float | None, timeout_s: float | None, end: str, now: str
+) -> None:
+    """With the time since the worker looked added, and with what frees them."""
+    oldest = (replace(OLDEST[0], left_s=left_s),)
+    full = replace(
+        WELL,
+        running=1,
+        oldest=oldest,
+        consume_timeout_s=timeout_s,
+        long_slots=LongSlots(64, 1.2, full=True),
+    )
+    nearly = replace(full, long_slots=LongSlots(63, 1.2))
+    (line,) = told(nearly, full)
+    assert line == (
+        "worker 1: all 64 slots of bill are held by deliveries that run far longer than usual, "
+        f"the longest for 32s, {end}; a shorter handlers.bill.consume_timeout ({now} now) frees "
+        "them sooner"
+    )
+
+
+def test_an_older_run_tells_nothing_of_its_keys() -> None:
+    """Its state has no such fields."""
+    old = {"now_ms": NOW_MS, "workers": {"0": {"taken_ms": NOW_MS, "handlers": [{"name": "x"}]}}}
+    assert [*noisy_key_remarks(old), *full_slot_remarks(old)] == []
+
+
 def test_a_trace_says_where(listen: str) -> None:
-    """As JSON a list; in a table one line a frame."""
+    """As JSON a list; below a table one line a frame, and the table is as wide as without."""
     rows = json.loads(ended("--listen", listen, "--trace", "-o", "json").stdout)
     assert [row["stack"] for row in rows] == [["/shop/orders.py:41 bill"], [], []]
     table = ended("--listen", listen, "--trace").stdout
-    assert "/shop/orders.py:41 bill" in table
-    assert "orders/0/100" in table
+    assert "\norders/0/100 (bill)\n  /shop/orders.py:41 bill\n" in table
+    assert table.startswith(ended("--listen", listen).stdout)
 
 
 def test_the_young_can_be_left_out(listen: str) -> None:

@@ -220,7 +220,7 @@ def test_a_broker_that_is_away_is_waited_for_and_said(start: Callable[..., Runni
     SIGHUP does not: a reload may come while a run is still starting.
     """
     run = start("shop:app", "--workers", "2")
-    run.logged("release not said: set app.release")
+    assert run.logged("group billing").endswith("group billing")
     run.logged(f"waiting for Kafka at {NOWHERE}")
     run.signal(signal.SIGHUP)
     address = run.logged("metrics and health on http://").rpartition("http://")[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ def test_start_that_fails_exits_1_and_leaves_nothing(
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     failed = broker("up")
     assert failed.returncode == 1
-    assert "org.apache.kafka:kafka_2.13:4.3.0" in failed.stderr
+    assert re.search(r"could not fetch \d+ jars from .*: ProxyError", failed.stderr)
     assert "ACKFLOOR_BOOTSTRAP_SERVERS" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert background_brokers() == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import click.testing
@@ -13,6 +16,7 @@ from ackfloor.cli.main import cli
 from ackfloor.cli.reference.cli_reference import commands, options
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.errors import ConfigError
+from tests.framework.cli.command import environment
 
 COMMANDS = dict(commands())
 #: Made once: typer's runner makes all commands anew for each call.
@@ -52,6 +56,56 @@ def test_an_option_is_not_empty(path: str, option: str) -> None:
     assert ended.exit_code == 2, ended.output
     assert option in ended.stderr
     assert "is empty: give it a value, or leave it out" in ended.stderr
+
+
+def _texts() -> list[Any]:
+    return [
+        pytest.param(path, parameter, id=f"{path} {parameter.name}")
+        for path, command in COMMANDS.items()
+        for parameter in command.params
+        if not getattr(parameter, "is_flag", False)
+    ]
+
+
+@pytest.mark.parametrize(("path", "parameter"), _texts())
+def test_text_that_is_not_utf_8_is_refused(path: str, parameter: Any) -> None:
+    """The Kafka client crashes on it, and printing it fails."""
+    is_option = parameter.param_type_name == "option"
+    before = [
+        "t"
+        for each in COMMANDS[path].params[: COMMANDS[path].params.index(parameter)]
+        if each.param_type_name == "argument"
+    ]
+    given = [parameter.opts[0], "caf\udce9"] if is_option else [*before, "caf\udce9"]
+    ended = invoked(*path.split()[1:], *given)
+    assert ended.exit_code == 2, ended.output
+    assert (parameter.opts[0] if is_option else parameter.metavar) in ended.stderr
+    assert "'caf\\xe9' is not UTF-8" in ended.stderr
+
+
+def test_a_variable_that_is_not_utf_8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reaches the same places as the option."""
+    monkeypatch.setenv("ACKFLOOR_GROUP", "caf\udce9")
+    ended = invoked("lag")
+    assert ended.exit_code == 2, ended.output
+    assert "'caf\\xe9' is not UTF-8" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["lag", "--group"], ["acks", "--group"], ["dlq", "ls", "t", "--key"]]
+)
+def test_bytes_that_are_not_utf_8_crash_no_command(arguments: list[str], tmp_path: Path) -> None:
+    """As a shell hands them over: in a process of its own, which a crash would end."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "ackfloor.cli.main", *arguments, b"caf\xe9"],
+        cwd=tmp_path,
+        env=environment({}),
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert b"'caf\\xe9' is not UTF-8" in ended.stderr
+    assert arguments[-1].encode() in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ackfloor.cli.lanes import lane_list
 from ackfloor.cli.progress import acks, lag
 from ackfloor.cli.run import inflight
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
@@ -65,12 +66,22 @@ INFLIGHT = [
     }
     for n in range(3)
 ]  # fmt: skip
+LANES = [
+    {
+        "record": f"orders/{n}/41927", "handler": "bill", "key": "customer-4711",
+        "state": "quarantined", "head": "waiting", "attempt": 2, "error": "shop.errors.PaymentDown",
+        "blocked_s": 1_047.5, "next_try_s": 12.5, "behind": 19, "worker": 0,
+        "run": "127.0.0.1:9600",
+    }
+    for n in range(3)
+]  # fmt: skip
 TABLES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]] = {
-    "groups": (GROUPS, OPTIONAL_GROUP_COLUMNS, ("latest", "cause", "handler")),
-    "letters": (LETTERS, OPTIONAL_COLUMNS, ("place", "handler", "reason")),
+    "groups": (GROUPS, OPTIONAL_GROUP_COLUMNS, ("latest", "cause", "handler", "error")),
+    "letters": (LETTERS, OPTIONAL_COLUMNS, ("place", "handler", "reason", "error")),
     "lag": (LAG, lag.SPARE, ("group", "topic", "partition")),
     "acks": (ACKS, acks.SPARE, ("group", "partition")),
     "inflight": (INFLIGHT, inflight.SPARE, ("record", "handler")),
+    "lanes": (LANES, lane_list.SPARE, ("record", "handler", "error")),
 }
 
 
@@ -94,7 +105,27 @@ def test_a_row_is_a_line_with_its_names_in_one_piece(
     assert len(lines) == len(rows)
     assert max(map(len, lines)) <= width
     for line, row in zip(lines, rows, strict=True):
-        assert {str(row[each]) for each in copied} <= set(line.split())
+        shown = set(line.split())
+        assert {str(row[each]) for each in copied if each != "error"} <= shown
+        if "error" in copied:
+            # Of a class, what people call it is enough; it never goes.
+            assert shown & {row["error"], row["error"].rpartition(".")[2]}
+
+
+@pytest.mark.parametrize("error", ["ValueError", "no route: to x.y", "a.b.Refused: no.dots"])
+def test_an_error_that_names_no_module_stays_whole(
+    error: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever room there is: only what is before the name of a class can be missed."""
+    monkeypatch.setenv("COLUMNS", "10")
+    (line,) = printed([{"place": "orders/0/7", "error": error}], ("error",), capsys)
+    assert error in line
+
+
+def test_what_names_something_has_no_separators(capsys: pytest.CaptureFixture[str]) -> None:
+    """A process id goes into `kill` as it is; counts are read, and are easier to read so."""
+    (line,) = printed([{"pid": 4_194_304, "partition": 1_024, "lag": 4_194_304}], (), capsys)
+    assert line.split() == ["4194304", "1024", "4,194,304"]
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -111,6 +142,15 @@ def test_a_pipe_gets_every_column_in_full(
         for value in row.values():
             if isinstance(value, str) and value:
                 assert " ".join(value.split()) in line
+
+
+def test_a_process_id_can_be_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kill 4,194,304` is no command; counts keep their separators."""
+    monkeypatch.setenv("COLUMNS", "80")
+    (line,) = printed([{"pid": 4_194_304, "lag": 4_194_304}], (), capsys)
+    assert line.split() == ["4194304", "4,194,304"]
 
 
 def test_free_text_is_shortened_before_a_column_goes(

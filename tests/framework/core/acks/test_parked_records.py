@@ -200,3 +200,13 @@ def test_nothing_that_is_open_is_missed(settled: set[int], there: set[int], newe
     records = [waiting(at, epoch=4 if at >= newer else 3) for at in sorted(there)]
     found = offsets(start(GapSet(10, tuple(runs), topic_hash("id"), 3)), *records)
     assert found == [at for at in sorted(there) if at >= newer or at not in settled]
+
+
+@pytest.mark.parametrize(("text", "known"), [(b"17", 17), (b"-1", None), (b"then", None)])
+def test_the_timestamp_of_the_first_one_tells_it_from_another_at_its_offset(
+    text: bytes, known: int | None
+) -> None:
+    """Where it had one."""
+    headers = [*parked_headers(110), ("ackfloor.origin.timestamp", text)]
+    found = with_parked(start(), "orders", [Waiting(10, b"k", headers)])
+    assert found.parked == (ParkedRecord(10, b"k", 110, 1, origin_timestamp_ms=known),)

@@ -18,7 +18,7 @@ DIED = Envelope(release="v7",
 
 def letter(offset: int = 0, key: bytes | None = b"k", at: int = 9_000, **died: Any) -> DeadLetter:
     """A dead letter of ours."""
-    headers = write_headers(replace(DIED, **died), ())
+    headers = write_headers(DIED._replace(**died), ())
     return DeadLetter("orders--billing--dlq", 0, offset, key, b"v", headers, at)
 
 

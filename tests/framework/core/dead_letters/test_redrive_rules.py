@@ -97,7 +97,7 @@ def test_the_budget_is_whole_and_the_origin_kept() -> None:
 )
 def test_own_headers_are_kept_byte_for_byte(own: Headers, replays: int, ours: bool) -> None:
     """Order, repeated names and empty values included, for our dead letters and for others'."""
-    letter = dead(replace(DIED, replays=replays) if ours else None, own)
+    letter = dead(DIED._replace(replays=replays) if ours else None, own)
     written = redriven_headers(letter, 1)
     assert [header for header in written if not header[0].startswith(PREFIX)] == list(own)
     assert read_envelope(written).replays == (replays if ours else 0) + 1
@@ -171,7 +171,7 @@ def test_what_stays_and_why() -> None:
     """Disposed, unreadable, at the cap, or another tool's; in this order."""
     disposed = Disposed()
     disposed.note(disposition_key(3, 9), b'{"disposition": "discarded"}')
-    capped = dead(replace(DIED, replays=5))
+    capped = dead(DIED._replace(replays=5))
     assert why_left(dead(), ORDER, disposed) is None
     assert why_left(dead(offset=9), ORDER, disposed) is Left.DISPOSED
     assert why_left(replace(dead(), headers=None), ORDER, disposed) is Left.UNREADABLE
@@ -184,7 +184,7 @@ def test_what_stays_and_why() -> None:
 
 def test_what_goes_nowhere_may_be_anything() -> None:
     """Discarded is whatever is there; archived what can be written down whole."""
-    capped, unreadable = dead(replace(DIED, replays=9)), replace(dead(), headers=None)
+    capped, unreadable = dead(DIED._replace(replays=9)), replace(dead(), headers=None)
     disposed = Disposed()
     disposed.note(disposition_key(3, 9), b'{"disposition": "archived"}')
     discard, archive = (
@@ -235,7 +235,7 @@ def test_what_was_given_up_again_is_sent_before_what_came_after_it() -> None:
     """By topic, partition and offset of the origin; what has none stays as it was, in front."""
     order = [(3, 7), (3, 9), (3, 5), (1, 8), (3, 5)]
     letters = [
-        dead(replace(DIED, origin_partition=partition, origin_offset=offset), offset=n)
+        dead(DIED._replace(origin_partition=partition, origin_offset=offset), offset=n)
         for n, (partition, offset) in enumerate(order)
     ]
     foreign = [dead(None, offset=10), dead(None, offset=11)]
@@ -245,7 +245,7 @@ def test_what_was_given_up_again_is_sent_before_what_came_after_it() -> None:
 
 def test_no_more_is_held_in_memory_than_is_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a row of any length, by count and by bytes; none is left out."""
-    letters = [dead(replace(DIED, origin_offset=-n % 7), offset=n) for n in range(7)]
+    letters = [dead(DIED._replace(origin_offset=-n % 7), offset=n) for n in range(7)]
     for bound in ({"ORDERED": 3}, {"ORDERED_BYTES": 3 * letters[0].size}):
         with monkeypatch.context() as patched:
             for name, value in bound.items():

@@ -310,7 +310,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.writes.remove(write)
         if fate == "confirmed":
             self.note_settled(write.delivery)
-            self.world.engine.published(write, self.world.now)
+            self.world.engine.published((write,), self.world.now)
         else:
             self.world.engine.publish_failed(
                 write, "no", too_large=fate == "too large", now=self.world.now
@@ -416,7 +416,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.running.clear()
             for write in world.writes:
                 self.note_settled(write.delivery)
-                world.engine.published(write, world.now)
+                world.engine.published((write,), world.now)
             world.writes.clear()
             self.time_passes(20.0)
             if not world.engine.flow.open_count:

@@ -51,8 +51,8 @@ def test_what_was_read_is_handled_although_retention_has_taken_it() -> None:
     world.assign()
     world.read([0, 1])
     for _ in range(2):
-        world.engine.gone(TopicPartition("orders", 0), 7)
-    world.engine.gone(TopicPartition("orders", 1), 7)
+        world.engine.gone(TopicPartition("orders", 0), 7, 9)
+    world.engine.gone(TopicPartition("orders", 1), 7, 9)
     assert world.floor() == 0
     world.read([7])
     for _ in range(3):

@@ -49,6 +49,16 @@ def test_a_parked_record_is_open_until_the_broker_confirms_it() -> None:
     ]
 
 
+def test_confirmations_that_come_together_settle_their_own_records_alone() -> None:
+    """What is not among them stays open."""
+    world = world_with(0, 1, 2)
+    writes = [world.fail(world.start()) for _ in range(3)]
+    world.engine.published(writes[:2], world.now)
+    world.take()
+    assert (world.floor(), world.engine.assignments["orders", 0].parking) == (2, 1)
+    assert [event.offset for event in world.told(RecordParked)] == [0, 1]
+
+
 def test_a_dead_letter_is_told_with_its_reason() -> None:
     """Which record, which attempt, and what went wrong."""
     world = world_with(0)

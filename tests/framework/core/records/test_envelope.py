@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -112,7 +111,7 @@ def test_every_field_is_written_as_text_and_read_back() -> None:
     assert named(written, "ackfloor.error.message") == ["no such näme".encode()]
     assert named(written, "ackfloor.not_before") == [b"1700000010000"]
     assert read_envelope(written) == FULL
-    assert len(HEADERS) == len(fields(Envelope)) - 1
+    assert len(HEADERS) == len(Envelope._fields) - 1
 
 
 def test_what_is_absent_is_not_written() -> None:
@@ -214,11 +213,11 @@ def test_a_lone_surrogate_does_not_stop_a_park() -> None:
 
 def test_too_large_sheds_the_stack_then_the_message_then_nothing() -> None:
     """`truncated` names what is gone; who has nothing left to shed stays open."""
-    whole = replace(FULL, truncated=None)
+    whole = FULL._replace(truncated=None)
     first = shed(whole)
-    assert first == replace(whole, error_stack=None, truncated="stack")
+    assert first == whole._replace(error_stack=None, truncated="stack")
     second = shed(first)
-    assert second == replace(whole, error_stack=None, error_message=None, truncated="stack,message")
+    assert second == whole._replace(error_stack=None, error_message=None, truncated="stack,message")
     assert shed(second) is None
 
 

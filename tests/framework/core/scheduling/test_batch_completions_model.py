@@ -172,7 +172,7 @@ class BatchMachine(EngineMachine):
             for write in list(self.world.writes):
                 self.world.writes.remove(write)
                 self.note_settled(write.delivery)
-                engine.published(write, self.world.now)
+                engine.published((write,), self.world.now)
             self.world.take()
             self.time_passes(20.0)
             if not engine.flow.open_count:

@@ -217,7 +217,7 @@ def test_a_dead_lettered_head_holds_its_lane_until_it_is_confirmed(lanes: Lanes)
     assert lanes.offsets_started() == [3, 6]
     assert lanes.floor() == 1
     [event] = lanes.told(RecordDeadLettered)
-    assert (event.offset, event.reason) == (0, Reason.DEAD_LETTER)
+    assert (event.offset, event.reason, event.by_operator) == (0, Reason.DEAD_LETTER, True)
 
 
 def test_a_discarded_head_is_settled_and_its_lane_goes_on(lanes: Lanes) -> None:
@@ -329,6 +329,7 @@ def test_a_withheld_head_leaves(
         withheld.confirm()
     assert withheld.engine.state.withheld(withheld.engine.state.handlers["bill"]) == 0
     assert withheld.blocked == BlockedLanes()
+    assert all(event.by_operator for event in withheld.told(RecordDeadLettered))
 
 
 def test_a_withheld_head_without_an_attempt_left_is_not_parked(withheld: Lanes) -> None:

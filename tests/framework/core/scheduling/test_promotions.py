@@ -94,6 +94,7 @@ def test_a_buried_record_stays_open_until_it_is_confirmed(world: World) -> None:
     assert world.floor(topic=TIER) == 1
     [event] = world.told(RecordDeadLettered)
     assert (event.attempt, event.reason) == (2, Reason.DEAD_LETTER)
+    assert event.by_operator
     assert world.engine.assignments[TIER, 0].waiting.size == 8
     world.tick(5.0)
     assert 0 not in [world.start().record_offset for _ in range(len(world.ready))]

@@ -3,14 +3,16 @@
 The machine plays handlers, broker and clock: it produces, reads any topic in any portion, ends
 handlers in any order and with any outcome, confirms, refuses and loses writes (also those of a
 partition that has left), commits or does not, opens and closes the breaker, kills the worker, and
-takes partitions away and gives them back, together or one topic at a time.
+takes partitions away and gives them back, together or one topic at a time. Retention takes what was
+not read of retry topics.
 
 The oracle knows the logs and what was answered: a record may start when all of its key that precede
-it are handled or in the dead-letter topic; in the end every record is.
+it are handled, in the dead-letter topic, or were removed; in the end every record is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain, repeat
 from math import inf
 
@@ -35,7 +37,7 @@ from tests.framework.core.quarantine_worlds import (
     envelope_of,
     rules,
 )
-from tests.framework.core.worlds import DLQ
+from tests.framework.core.worlds import DLQ, MemoryRecord
 
 pytestmark = pytest.mark.usefixtures("without_coverage")
 
@@ -75,6 +77,8 @@ class QuarantineModel:
         self.running: list[TrackedDelivery] = []
         #: What was handled or discarded, and the worker knew it.
         self.done: set[Place] = set()
+        #: What retention has taken a copy of that nobody had read, or had ended.
+        self.removed: set[Place] = set()
         #: Writes of partitions that have left.
         self.strays: list[PendingWrite] = []
         for partition in range(PARTITIONS):
@@ -84,13 +88,8 @@ class QuarantineModel:
 
     def dead(self) -> set[Place]:
         """What is in the dead-letter topic."""
-        envelopes = [
-            envelope_of(record)
-            for (topic, _), log in self.world.logs.items()
-            for record in log
-            if topic == DLQ
-        ]
-        return {(e.origin_partition or 0, e.origin_offset or 0) for e in envelopes}
+        logs = self.world.logs.items()
+        return places([record for (topic, _), log in logs for record in log if topic == DLQ])
 
     def before(self, place: Place) -> list[Place]:
         """What precedes a record of its key."""
@@ -105,7 +104,8 @@ class QuarantineModel:
     def is_held(self, place: Place, dead: set[Place]) -> bool:
         """Whether one in front of a record was dead-lettered, and holds it."""
         front = self.before(place)
-        return self.after == "hold" and any(p in dead and p not in self.done for p in front)
+        over = self.done | self.removed
+        return self.after == "hold" and any(p in dead and p not in over for p in front)
 
     # Records and handlers.
 
@@ -144,7 +144,8 @@ class QuarantineModel:
         place = origin.partition, origin.offset
         dead = self.dead()
         front = self.before(place)
-        assert all(p in self.done or p in dead for p in front), f"{place} overtakes"
+        over = self.done | dead | self.removed
+        assert over.issuperset(front), f"{place} overtakes"
         assert not self.is_held(place, dead), f"{place} starts, and is held"
         key = delivery.lane_key(True)
         mates = [d for d in self.running if not d.closed and d.lane_key(True) == key]
@@ -207,6 +208,20 @@ class QuarantineModel:
         self.world.engine.force("bill", forced, inf, "a test", self.world.now)
         self.world.take()
 
+    def remove(self, number: int) -> None:
+        """Retention takes some of what was written to a retry partition and not read."""
+        self.world.confirm_all()
+        partition, number = number % PARTITIONS, number // PARTITIONS
+        topic, number = TIERS[number % 2], number // 2
+        a = self.world.engine.assignments.get((topic, partition))
+        if a is None:
+            return
+        log, position = self.world.logs[topic, partition], a.tracker.position
+        if unread := log[position:]:
+            count = 1 + number % len(unread)
+            self.removed |= places(unread[:count])
+            self.world.remove(topic, position + count, partition)
+
     # Workers.
 
     def crash(self, number: int) -> None:
@@ -223,6 +238,10 @@ class QuarantineModel:
         """All partitions come that are not here."""
         for partition in range(PARTITIONS):
             if (SOURCE, partition) not in self.world.engine.assignments:
+                for topic in TIERS:
+                    position, _ = self.world.stored.get((topic, partition), (0, ""))
+                    first = self.world.firsts.get((topic, partition), 0)
+                    self.removed |= places(self.world.logs[topic, partition][position:first])
                 self.world.gain(partition=partition)
 
     def rebalance(self, number: int) -> None:
@@ -249,13 +268,11 @@ class QuarantineModel:
 
     def positions_pass_nothing_that_has_not_ended(self) -> None:
         """What is committed of the source is done, dead, or parked where it is not committed."""
-        dead = self.dead()
-        parked = self.parked()
+        safe = self.done | self.dead() | self.parked() | self.removed
         for partition in range(PARTITIONS):
             position, _ = self.world.stored.get((SOURCE, partition), (0, ""))
             for offset in range(position):
-                place = partition, offset
-                assert place in self.done or place in dead or place in parked, f"{place} is lost"
+                assert (partition, offset) in safe, f"{partition}/{offset} is lost"
 
     def parked(self) -> set[Place]:
         """What waits in retry topics beyond what is committed there."""
@@ -263,8 +280,7 @@ class QuarantineModel:
         for (topic, partition), log in self.world.logs.items():
             if topic in TIERS:
                 position, _ = self.world.stored.get((topic, partition), (0, ""))
-                envelopes = [envelope_of(record) for record in log[position:]]
-                found |= {(e.origin_partition or 0, e.origin_offset or 0) for e in envelopes}
+                found |= places(log[position:])
         return found
 
     def come_to_rest(self) -> None:
@@ -289,7 +305,7 @@ class QuarantineModel:
         """Everything has ended that should have."""
         world, dead = self.world, self.dead()
         produced = [(p, r.offset()) for p in range(PARTITIONS) for r in world.logs[SOURCE, p]]
-        left = {p for p in produced if p not in self.done and p not in dead}
+        left = {*produced} - self.done - dead - self.removed
         # One in front of it may have been handled before: by a worker that was killed then.
         held = {place for place in left if self.after == "hold" and dead & {*self.before(place)}}
         assert left == held, f"{left - held} never ended"
@@ -300,6 +316,12 @@ class QuarantineModel:
             assert world.engine.flow.open_count == 0, open_
         assert all(a.held == a.held_bytes == 0 for a in world.engine.assignments.values())
         assert world.engine.state.handlers["bill"].open_retries == 0
+
+
+def places(records: Sequence[MemoryRecord]) -> set[Place]:
+    """Where records of retry and dead-letter topics come from."""
+    envelopes = map(envelope_of, records)
+    return {(e.origin_partition or 0, e.origin_offset or 0) for e in envelopes}
 
 
 #: What happens, and how often.
@@ -316,6 +338,7 @@ STEPS: dict[str, int] = {
     "force": 1,
     "crash": 1,
     "rebalance": 1,
+    "remove": 2,
 }
 
 

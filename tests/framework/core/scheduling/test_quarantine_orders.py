@@ -6,7 +6,7 @@ import pytest
 
 from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
-from ackfloor.core.messages.events import RecordDiscarded
+from ackfloor.core.messages.events import RecordDeadLettered, RecordDiscarded
 from ackfloor.core.messages.lane_order import PARKED, TOO_MANY, Action, LaneAnswer, LaneOrder
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.scheduling import quarantine_orders
@@ -89,9 +89,11 @@ def test_a_head_that_is_queued_or_runs_stays_as_it_is() -> None:
 def test_a_head_whose_source_is_not_read_up_to_it_does_not_wait_yet() -> None:
     """After a takeover: records before it may come that were not parked."""
     world = QuarantineWorld(rules())
+    for _ in range(6):
+        world.append(SOURCE)
     world.append(SHORT, headers=parked_headers(5))
     world.gain()
-    world.poll()
+    world.poll(SHORT)
     assert [lane.head for lane in shown(world)] == [Head.MOVING]
 
 
@@ -153,6 +155,10 @@ def test_a_head_is_dead_lettered_with_or_without_what_is_behind(
     world.come_to_rest()
     assert [offset for _, offset in world.handled] == handled
     assert not world.quarantined
+    # What goes along with it did not fail either, and nobody has named it.
+    told = [(e.reason, e.by_operator) for e in world.told(RecordDeadLettered)]
+    assert told[0] == (Reason.DEAD_LETTER, True)
+    assert told[1:] == [(Reason.BEHIND, False)] * (1 - len(handled))
 
 
 def test_of_one_order_so_many_writes_at_most_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ackfloor.core.records.envelope import Reason
 from ackfloor.core.scheduling import quarantine_renewal
 from tests.framework.core.quarantine_worlds import (
     BOOM,
+    HOPELESS,
     LONG,
     SHORT,
     SOURCE,
@@ -21,6 +22,7 @@ from tests.framework.core.quarantine_worlds import (
     parked_headers,
     rules,
 )
+from tests.framework.core.worlds import DLQ
 
 KEYS, BUFFER = 40, 4
 LATER_MS = START_MS + 3_600_000
@@ -66,7 +68,7 @@ def test_a_partition_that_is_full_of_heads_is_looked_at_once(looks: list[Quarant
     assert looks == []
     assert not world.writes
     renewals = world.engine._quarantines._renewals
-    (seen,) = renewals._only_heads.values()
+    ((seen, _),) = renewals._only_heads.values()
     assert seen == {world.engine.assignments[LONG, 0]: BUFFER}
 
 
@@ -83,6 +85,33 @@ def test_what_was_read_since_is_looked_at(looks: list[Quarantine]) -> None:
     wait(world)
     assert (LONG, 0, KEYS, Reason.BEHIND) in world.leaving()
     assert 0 < len(looks) < 3 * KEYS
+
+
+def test_what_is_read_while_a_transaction_leads_there_is_looked_at_again() -> None:
+    """It has no place in its key's order before the end, and nothing more is read meanwhile."""
+    world = QuarantineWorld(
+        rules(after_dead_letter="dead_letter"),
+        transactional=True,
+        limits=FlowLimits(tier_buffer=BUFFER),
+    )
+    world.stored[SOURCE, 0] = (KEYS, "")
+    world.append(SHORT, headers=parked_headers(0))
+    for origin in range(1, 1 + BUFFER):
+        world.append(LONG, headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    world.gain()
+    world.poll(SHORT)
+    world.tick()
+    world.handle(HOPELESS)
+    assert [write.topic for write in world.transactions[0].writes] == [DLQ, LONG]
+    world.poll(LONG)
+    assert world.engine.assignments[LONG, 0].paused
+    wait(world)
+    for _ in range(20):
+        world.commit_transactions()
+        world.poll()
+        world.tick(1.0)
+        world.answer_commits()
+    assert [offset for offset, _ in world.waiting_in(DLQ)] == list(range(1 + BUFFER))
 
 
 def test_a_look_in_vain_at_all_keys_makes_the_next_one_wait(looks: list[Quarantine]) -> None:
@@ -172,8 +201,57 @@ def test_a_copy_that_is_read_before_its_write_is_confirmed_is_what_counts() -> N
     world.store(world.writes[0])
     world.poll()
     write = world.writes.pop(0)
-    world.engine.published(write, world.now)
+    world.engine.published((write,), world.now)
     world.take()
     world.come_to_rest()
     assert world.handled == [(0, 0)]
     assert not world.quarantined
+
+
+def full_of(*keys: bytes, buffer: int, held: int) -> QuarantineWorld:
+    """A retry partition of which so much was read as there is room for: a held record and those
+    behind it, then one record of each of these keys."""
+    world = QuarantineWorld(rules(after_dead_letter="hold"), limits=FlowLimits(tier_buffer=buffer))
+    world.append(LONG, headers=parked_headers(0, reason=Reason.HELD))
+    for origin in range(1, held):
+        world.append(LONG, headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    for origin, key in enumerate(keys, held):
+        world.append(LONG, key, headers=parked_headers(origin, due_ms=LATER_MS))
+    world.stored[SOURCE, 0] = (held + len(keys), "")
+    world.gain()
+    read_more(world, buffer)
+    assert world.engine.assignments[LONG, 0].paused
+    return world
+
+
+def read_more(world: QuarantineWorld, count: int) -> None:
+    """So many records of the retry partition are read."""
+    position = world.engine.assignments[LONG, 0].tracker.position
+    world.engine.polled(world.logs[LONG, 0][position : position + count], world.now)
+    world.take()
+
+
+@pytest.mark.parametrize(
+    ("held", "renewed"), [(4, [0, 1, 2, 3]), (2, [0, 1, 3, 4, 5, 6, 7])], ids=["half", "less"]
+)
+def test_what_goes_on_soon_stays_where_others_make_enough_room(
+    held: int, renewed: list[int]
+) -> None:
+    """It would have to come round once for each of its records."""
+    world = full_of(*[b"goes on"] * (8 - held), b"far", buffer=8, held=held)
+    world.tick(quarantine_renewal.LOOK_S)
+    assert [origin for _, _, origin, _ in world.leaving()] == renewed
+
+
+def test_a_partition_rests_after_a_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held comes round and round while the heads of others are further on."""
+    monkeypatch.setattr(quarantine_renewal, "REST_EACH_S", 1.0)
+    world = full_of(b"far", buffer=5, held=20)
+    world.tick(quarantine_renewal.LOOK_S)
+    assert len(world.writes) == 5
+    world.confirm_all()
+    read_more(world, 5)
+    world.tick(4.9)
+    assert not world.writes
+    world.tick(quarantine_renewal.LOOK_S)
+    assert [origin for _, _, origin, _ in world.leaving()] == [5, 6, 7, 8, 9]

@@ -1,6 +1,6 @@
 """Takeovers: a partition's new owner knows its quarantined keys before it starts a record.
 
-Invariants T1 to T3 of `core/scheduling/quarantine_takeover.py`.
+Invariants T1 to T4 of `core/scheduling/quarantine_takeover.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import pytest
 from ackfloor.core.messages.events import CopySettled
 from ackfloor.core.queues.flow_limits import PauseReason
 from ackfloor.core.records.envelope import Reason
+from ackfloor.core.records.outcomes import ACKED, Outcome
 from ackfloor.core.records.record import TopicPartition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from tests.framework.core.quarantine_worlds import (
     BOOM,
+    HOPELESS,
     LONG,
     SHORT,
     SOURCE,
@@ -21,7 +24,7 @@ from tests.framework.core.quarantine_worlds import (
     parked_headers,
     rules,
 )
-from tests.framework.core.worlds import START_MS
+from tests.framework.core.worlds import DLQ, START_MS
 
 
 def parked(keys: str = "aab") -> QuarantineWorld:
@@ -154,6 +157,81 @@ def test_a_retry_topic_that_has_no_such_partition_is_not_waited_for() -> None:
     assert not any(a.awaited for a in world.engine.assignments.values())
     world.produce("a", 1)
     assert world.handle() == 0
+
+
+def test_a_retry_topic_that_was_deleted_is_not_waited_for() -> None:
+    """Unless it comes again."""
+    world = QuarantineWorld(rules(), count=2)
+    world.gain()
+    world.drop_topic(SHORT)
+    world.gain(SOURCE, LONG, partition=1)
+    world.produce("a", 1)
+    assert world.handle() == 0
+    world.leave_all(SOURCE, LONG, partition=1)
+    world.gain(SHORT)
+    world.gain(SOURCE, LONG, partition=1)
+    assert world.engine.assignments[SOURCE, 1].awaited == {SHORT}
+
+
+def test_a_source_partition_says_which_retry_topics_do_not_exist() -> None:
+    """A worker that had no partition of one was not told; it is waited for when it exists again."""
+    world = QuarantineWorld(rules(), count=2)
+    source = world.start_of(SOURCE, 1)
+    world.engine.assign([source._replace(absent=frozenset({SHORT}))], world.now)
+    world.gain(LONG, partition=1)
+    world.produce("a", 1)
+    assert world.handle() == 0
+    world.leave_all(SOURCE, LONG, partition=1)
+    world.engine.assign([world.start_of(SOURCE)._replace(absent=frozenset())], world.now)
+    world.gain(LONG)
+    assert world.engine.assignments[SOURCE, 0].awaited == {SHORT}
+    world.gain(SHORT)
+    world.produce("a")
+    assert world.handle() == 0
+
+
+def test_what_waits_for_a_retry_topic_goes_on_when_another_partition_says_it_is_absent() -> None:
+    """The brokers had not told it when the first one came; what was read by then starts."""
+    world = QuarantineWorld(rules(), count=2)
+    world.gain(SOURCE, LONG)
+    world.append(SOURCE)
+    world.engine.polled(world.logs[SOURCE, 0], world.now)
+    world.take()
+    assert not world.startable()
+    source = world.start_of(SOURCE, 1)
+    world.engine.assign([source._replace(absent=frozenset({SHORT}))], world.now)
+    world.take()
+    assert world.handle() == 0
+    assert not world.engine.assignments[SOURCE, 0].awaited
+
+
+def test_a_partition_that_a_retry_topic_has_more_than_its_source_is_read() -> None:
+    """There is no source partition to wait for; what is there belongs to another one."""
+    world = QuarantineWorld(rules(), counts=((SHORT, 2), (LONG, 2)))
+    world.stored[SOURCE, 0] = (1, "")
+    world.append(SOURCE)
+    world.append(SHORT, headers=parked_headers(0, due_ms=START_MS), partition=1)
+    world.gain()
+    world.engine.assign([world.start_of(topic, 1) for topic in TIERS], world.now)
+    assert not any(a.awaited for a in world.engine.assignments.values())
+    world.come_to_rest()
+    assert offsets(world) == [0]
+    assert not world.open(SHORT, 1)
+
+
+def test_a_source_that_has_more_partitions_than_was_known_comes_last() -> None:
+    """What was parked from it is known, and copies of that are settled."""
+    world = QuarantineWorld(rules(), count=2, counts=((SOURCE, 1),))
+    world.logs[SOURCE, 1] = []
+    for _ in range(2):
+        world.append(SOURCE, partition=1)
+    world.append(SHORT, headers=parked_headers(0, partition=1, due_ms=START_MS), partition=1)
+    world.engine.assign([world.start_of(topic, 1) for topic in TIERS], world.now)
+    world.poll()
+    assert not world.startable()
+    world.engine.assign([world.start_of(SOURCE, 1)], world.now)
+    world.come_to_rest()
+    assert world.starts == [(1, 0, 2), (1, 1, 1)]
 
 
 def test_partitions_of_other_numbers_wait_for_their_own() -> None:
@@ -335,8 +413,8 @@ def test_a_head_goes_on_when_its_source_was_read_beyond_it(empty: bool) -> None:
     world.stored[SOURCE, 0] = (2, "")
     world.append(SHORT, headers=parked_headers(3, due_ms=START_MS))
     world.append(SHORT, b"c", headers=parked_headers(9, due_ms=START_MS))
-    for _ in range(6):
-        world.append(SOURCE, b"b")
+    for key in (b"b", b"b", b"b", b"a", b"b", b"b"):
+        world.append(SOURCE, key)
     world.gain()
     world.poll(SHORT)
     world.tick(10.0)
@@ -365,22 +443,23 @@ def test_a_key_that_waited_for_its_source_may_be_gone_then() -> None:
     world.stored[SOURCE, 0] = (2, "")
     world.append(SHORT, headers=parked_headers(3))
     world.append(SHORT, b"c", headers=parked_headers(4))
+    for key in (b"b", b"b", b"b", b"a", b"b", b"b"):
+        world.append(SOURCE, key)
     world.gain()
     world.poll(SHORT)
     world.leave_all(SHORT, lost=True)
     world.tick()
     assert not world.quarantined
-    for _ in range(6):
-        world.append(SOURCE, b"b")
     world.engine.polled(world.logs[SOURCE, 0][2:4], world.now)
     world.take()
-    assert world.handle_all() == [2]
+    # Its copy may be gone.
+    assert world.handle_all() == [2, 3]
     world.engine.passed({(SOURCE, 0): 9})
     world.tick()
     assert not world.quarantined
     world.gain(SHORT)
     world.come_to_rest()
-    assert sorted(offsets(world)) == [2, 3, 4]
+    assert sorted(offsets(world)) == [2, 3, 3, 4]
 
 
 def test_a_head_does_not_start_without_its_source() -> None:
@@ -396,3 +475,126 @@ def test_a_head_does_not_start_without_its_source() -> None:
     world.tick(10.0)
     world.tick()
     assert world.handle_all() == [0]
+
+
+# T4: another record at the offset of one that is parked.
+
+
+def anew(*keys: str, after: str = "continue") -> QuarantineWorld:
+    """The source was deleted, with the first of these records parked and the others behind it, and
+    created anew; nothing was written to it yet."""
+    world = QuarantineWorld(rules(after_dead_letter=after))
+    world.gain()
+    world.produce("".join(keys))
+    world.handle(BOOM)
+    world.confirm_all()
+    world.commit()
+    world.leave_all()
+    world.logs[SOURCE, 0].clear()
+    del world.stored[SOURCE, 0]
+    world.tick(1.0)
+    return world
+
+
+def test_a_record_of_another_key_at_the_offset_of_a_parked_one_is_handled() -> None:
+    """It is no copy: nothing has handled it."""
+    world = anew("a")
+    world.gain()
+    world.produce("b")
+    assert world.handle() == 0
+    assert not world.told(CopySettled)
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 1), (0, 0, 1), (0, 0, 2)]
+    assert not world.quarantined
+    assert not world.open(SOURCE)
+
+
+def test_a_later_record_at_the_offset_of_a_parked_one_of_its_key_waits_for_it() -> None:
+    """There it has no place before that one is handled."""
+    world = anew("a")
+    world.gain()
+    world.produce("aa")
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 1), (0, 0, 2), (0, 0, 1), (0, 1, 1)]
+    assert not world.quarantined
+    assert not world.open(SOURCE)
+
+
+def test_a_record_at_the_offset_of_one_that_waits_behind_is_handled_and_may_fail() -> None:
+    """Each of the four is handled."""
+    world = anew("a", "a")
+    world.gain()
+    world.produce("aa")
+    failed: list[int] = []
+
+    def once(delivery: TrackedDelivery) -> Outcome:
+        if delivery.attempt == 1 and not failed:
+            failed.append(delivery.record_offset)
+            return BOOM
+        return ACKED
+
+    world.come_to_rest(once)
+    assert failed
+    assert sorted(offsets(world)) == [0, 0, 1, 1]
+    assert not world.quarantined
+    assert not world.open(SOURCE)
+
+
+def test_what_goes_with_a_dead_letter_leaves_a_later_record_at_its_offset_out() -> None:
+    """What was behind the dead letter is dead-lettered, what came in its place is not lost."""
+    world = anew("a", "a", after="dead_letter")
+    world.gain()
+    world.produce("aa")
+    world.come_to_rest(lambda d: HOPELESS if d.attempt == 2 else ACKED)
+    assert [offset for offset, _ in world.waiting_in(DLQ)] == [0, 1]
+    assert offsets(world) == [0, 1]
+    assert not world.quarantined
+    assert not world.open(SOURCE)
+
+
+@pytest.mark.parametrize("topics", [(SHORT, SHORT), (SHORT, LONG)])
+def test_two_parked_records_with_one_offset_are_both_handled(topics: tuple[str, str]) -> None:
+    """T2: neither is a copy of the other; those of the source are copies of them."""
+    world = QuarantineWorld(rules())
+    world.append(SOURCE)
+    for topic, written_ms in zip(topics, (START_MS - 9, START_MS), strict=True):
+        world.append(topic, headers=parked_headers(0, written_ms=written_ms))
+    world.append(LONG, headers=parked_headers(1, reason=Reason.BEHIND, written_ms=START_MS + 1))
+    world.gain()
+    assert len(world.quarantined[SOURCE, 0, b"a"]) == 3
+    assert not any(a.superseded for a in world.engine.assignments.values())
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 2), (0, 0, 2), (0, 1, 2)]
+    assert not world.quarantined
+    assert not world.open(SOURCE)
+
+
+@pytest.mark.parametrize("written", ["", "bb"])
+def test_what_was_parked_from_a_longer_source_does_not_wait_until_it_is_as_long(
+    written: str,
+) -> None:
+    """It may never be; and what it has is read before."""
+    world = anew("a", "aaa")
+    for key in written:
+        world.append(SOURCE, key.encode())
+    world.gain()
+    world.poll(*TIERS)
+    world.tick(10.0)
+    assert world.startable() == (not written)
+    world.come_to_rest()
+    assert sorted(offsets(world)) == sorted([0, 1, 2, 3, *range(len(written))])
+    assert not world.quarantined
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_a_record_whose_copy_was_truncated_before_it_was_read_is_handled(cut: int) -> None:
+    """The retry partition comes anew, with what is left of it."""
+    world = parked("aab")
+    world.stored[SOURCE, 0] = (0, "")
+    world.gain()
+    world.leave_all(LONG, lost=True)
+    del world.logs[LONG, 0][cut:]
+    world.gain(LONG)
+    world.come_to_rest()
+    assert [offset for offset in offsets(world) if offset != 2] == [0, 1]
+    assert not world.quarantined

@@ -1,6 +1,6 @@
 """Quarantines: a failed record is parked, and what follows of its key waits behind it, in order.
 
-Invariants Y1 to Y4 of `core/scheduling/quarantined_keys.py`.
+Invariants Y1 to Y5 of `core/scheduling/quarantined_keys.py`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,26 @@ from ackfloor.core.breaker.breaker_settings import CircuitBreaker
 from ackfloor.core.breaker.rule import Forced
 from ackfloor.core.messages.events import (
     CopySettled,
+    KeyFreed,
     KeyNotQuarantined,
+    KeyQuarantined,
+    QuarantinesTakenOver,
     RecordDeadLettered,
     RecordDiscarded,
     RecordParked,
     RedeliveriesStarted,
 )
+from ackfloor.core.parking.transaction import TransactionOutcome
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
 from ackfloor.core.records.record import Failure, Now, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.scheduling import quarantine_renewal, quarantined_keys
+from ackfloor.core.scheduling.redeliveries import LONGEST_WAIT
 from ackfloor.core.scheduling.withheld import Withheld
 from ackfloor.core.state.assignment import AfterDeadLetter, HandlerState
+from ackfloor.core.state.worker_state import Route
 from tests.framework.core.quarantine_worlds import (
     BOOM,
     HOPELESS,
@@ -40,7 +46,7 @@ from tests.framework.core.quarantine_worlds import (
     parked_headers,
     rules,
 )
-from tests.framework.core.worlds import DLQ, START_MS
+from tests.framework.core.worlds import DLQ, START_MS, World
 
 AFTER: tuple[AfterDeadLetter, ...] = ("continue", "dead_letter", "hold")
 
@@ -73,6 +79,38 @@ def is_at_rest(world: QuarantineWorld) -> bool:
         and world.engine.state.handlers["bill"].open_retries == 0
         and not world.engine.state.handlers["bill"].lanes
     )
+
+
+# What is told of it.
+
+
+def test_a_key_is_told_when_it_is_quarantined_and_when_it_is_free() -> None:
+    """Once each, by the record that failed first, however many of its key were behind it."""
+    world = parked("aaab")
+    assert world.told(KeyQuarantined) == [KeyQuarantined(SOURCE, 0, "bill", 0)]
+    assert world.told(KeyFreed) == []
+    world.come_to_rest()
+    (freed,) = world.told(KeyFreed)
+    assert (freed.topic, freed.partition, freed.handler, freed.offset) == (SOURCE, 0, "bill", 0)
+    assert freed.after_s >= 1.0
+    assert len(world.told(KeyQuarantined)) == 1
+
+
+def test_a_key_whose_partition_leaves_is_not_free() -> None:
+    """Its next owner has it, and tells of all that it has in one event."""
+    world = parked("aabb")
+    world.handle(BOOM)
+    world.confirm_all()
+    world.commit()
+    world.leave_all()
+    world.tick(1.0)
+    assert world.told(KeyFreed) == []
+    count = len(world.told(KeyQuarantined))
+    world.gain()
+    assert world.told(QuarantinesTakenOver) == [QuarantinesTakenOver(SOURCE, 0, "bill", 2)]
+    assert len(world.told(KeyQuarantined)) == count == 2
+    world.come_to_rest()
+    assert sorted(each.offset for each in world.told(KeyFreed)) == [0, 2]
 
 
 # A record fails.
@@ -185,6 +223,23 @@ def test_a_follower_is_due_at_once() -> None:
     assert world.engine.next_due_s(world.now) <= world.now_s
     world.tick()
     assert world.handle() == 1
+
+
+def test_a_head_waits_no_longer_than_its_tier_may_delay_it() -> None:
+    """A later time is that of a worker whose clock is ahead: its key does not wait for that."""
+    world = QuarantineWorld(rules())
+    world.stored[SOURCE, 0] = (2, "")
+    world.append(SHORT, headers=parked_headers(0, due_ms=START_MS + 3_600_000))
+    world.append(LONG, headers=parked_headers(1, reason=Reason.BEHIND, attempt=0))
+    world.gain()
+    world.poll()
+    world.tick(LONGEST_WAIT * 1.0 - 0.1)
+    assert not world.startable()
+    world.tick(0.2)
+    assert world.handle_all() == [0]
+    world.tick()
+    assert world.handle_all() == [1]
+    assert is_at_rest(world)
 
 
 def test_a_follower_is_late_for_nothing() -> None:
@@ -390,10 +445,42 @@ def test_the_condemned_go_in_order_however_they_are_read() -> None:
     world.poll(LONG)
     assert world.leaving() == [(DLQ, 0, 1, Reason.BEHIND)]
     world.confirm()
-    assert world.leaving() == [(DLQ, 0, origin, Reason.BEHIND) for origin in (2, 3)]
+    assert world.leaving() == [(DLQ, 0, 2, Reason.BEHIND)], "3 is before it in the log"
+    world.confirm()
+    assert world.leaving() == [(DLQ, 0, 3, Reason.BEHIND)]
     world.confirm_all()
     world.tick()
     assert is_at_rest(world)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_the_condemned_wait_for_those_before_them_that_are_refused(transactional: bool) -> None:
+    """Y5: a broker that refuses them all takes those that are read then: they would come first."""
+    world = QuarantineWorld(rules(after_dead_letter="dead_letter"), transactional=transactional)
+    world.stored[SOURCE, 0] = (9, "")
+    world.append(SHORT, headers=parked_headers(0, reason=Reason.HELD, attempt=3))
+    for origin in (1, 2, 3, 4):
+        world.append(LONG, headers=parked_headers(origin, reason=Reason.BEHIND, attempt=0))
+    world.gain()
+    world.poll(SHORT)
+    world.engine.polled(world.logs[LONG, 0][:2], world.now)
+    world.take()
+    if transactional:
+        assert [w.delivery.origin.offset for w in world.transactions[0].writes] == [1, 2]
+        world.end_transaction(TransactionOutcome("ILLEGAL_GENERATION"))
+    else:
+        assert [w.delivery.origin.offset for w in world.writes] == [1, 2]
+        world.refuse()
+        world.refuse()
+    world.poll(LONG)
+    assert (world.writes, world.transactions) == ([], []), "3 and 4 wait, too"
+    for _ in range(4):
+        world.tick(1.0)
+        world.answer_commits()
+        world.commit_transactions()
+        world.confirm_all()
+    assert [offset for offset, _ in world.waiting_in(DLQ)] == [1, 2, 3, 4]
+    assert not world.open(LONG)
 
 
 @pytest.mark.parametrize("after", ["dead_letter", "hold"])
@@ -437,6 +524,31 @@ def test_a_source_record_that_is_dead_lettered_takes_its_lane_with_it(
     dead = [offset for offset, _ in world.waiting_in(DLQ)]
     assert dead == ([0] if after == "hold" else [0, 1, 2])
     assert is_at_rest(world) == (after == "dead_letter")
+
+
+@pytest.mark.parametrize("first", [SOURCE, LONG])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_goes_with_a_dead_letter_waits_for_what_is_before_it_in_the_source(
+    first: str, transactional: bool
+) -> None:
+    """A crash cut off the dead letters of 1 and 2; 3, which was read later, was parked by then."""
+    world = QuarantineWorld(rules(after_dead_letter="dead_letter"), transactional=transactional)
+    world.append(LONG, headers=parked_headers(0, reason=Reason.HELD))
+    world.append(LONG, headers=parked_headers(3, reason=Reason.BEHIND, attempt=0))
+    for _ in range(4):
+        world.append(SOURCE)
+    world.stored[SOURCE, 0] = (1, "")
+    world.gain()
+    world.poll(first)
+    for _ in range(10):
+        world.tick(1.0)
+        world.commit_transactions()
+        world.confirm_all()
+        world.poll()
+        world.answer_commits()
+    assert [offset for offset, _ in world.waiting_in(DLQ)] == [1, 2, 3]
+    assert world.handled == []
+    assert is_at_rest(world)
 
 
 def test_dead_letter_without_followers_leaves_nothing_behind() -> None:
@@ -803,6 +915,25 @@ def test_a_copy_that_is_read_twice_is_settled_with_its_record(world: QuarantineW
     assert is_at_rest(world)
 
 
+def test_a_copy_is_not_settled_while_an_older_one_waits(world: QuarantineWorld) -> None:
+    """The answer to the write of a copy comes late: retention may take the one that waits first."""
+    world.produce("a")
+    world.handle(BOOM)
+    lost = world.writes[0]
+    world.store(lost)
+    world.poll()
+    world.refuse("timed out: no answer")
+    world.tick(0.5)
+    world.store(world.writes[0])
+    world.poll()
+    World.confirm(world)
+    assert world.open(SHORT) == [0, 1]
+    assert not world.open(SOURCE)
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 1), (0, 0, 2)]
+    assert is_at_rest(world)
+
+
 def test_the_newest_copy_counts(world: QuarantineWorld) -> None:
     """The other would have been one attempt earlier."""
     world.produce("bb")
@@ -1032,6 +1163,8 @@ def test_a_suspect_among_what_goes_on_from_memory_runs_in_its_turn() -> None:
 def test_what_waits_is_written_anew_where_it_keeps_a_head_from_being_read() -> None:
     """Behind that head; not heads: those are delivered from where they are."""
     world = QuarantineWorld(rules(), limits=FlowLimits(tier_buffer=4))
+    for topic in TIERS:
+        world.routes[topic] = Route("bill", SOURCE, 3600.0)
     world.stored[SOURCE, 0] = (9, "")
     world.append(SHORT, b"c", headers=parked_headers(2, due_ms=START_MS + 3_600_000))
     world.append(LONG, b"d", headers=parked_headers(8, due_ms=START_MS + 3_600_000))
@@ -1257,22 +1390,6 @@ def test_what_is_written_to_a_topic_that_is_not_read_here_is_not_waited_for() ->
     assert not world.quarantined
 
 
-def test_retention_takes_what_was_not_read() -> None:
-    """The key goes on with what is left of it."""
-    world = QuarantineWorld(rules())
-    world.gain()
-    world.produce("aa")
-    world.handle(BOOM)
-    world.confirm_all()
-    world.poll(LONG)
-    world.engine.gone(TopicPartition(SHORT, 0), 1)
-    world.take()
-    world.tick()
-    world.tick()
-    assert world.handle_all() == [1]
-    assert is_at_rest(world)
-
-
 # Crash suspects.
 
 
@@ -1350,10 +1467,7 @@ def test_the_same_in_transactions(after: AfterDeadLetter) -> None:
 def rest_in_transactions(world: QuarantineWorld, fails: dict[int, Outcome]) -> None:
     """The first record fails so in its attempts; until nothing moves."""
     for _ in range(30):
-        while world.transactions:
-            for write in world.transactions[0].writes:
-                world.store(write)
-            world.end_transaction()
+        world.commit_transactions()
         world.poll()
         while world.ready:
             delivery: TrackedDelivery = world.start()

@@ -13,6 +13,8 @@ from ackfloor.core.values.setting_error import SettingError
     [
         ("100/m", 100 / 60, "100/m"),
         ("5/s", 5.0, "5/s"),
+        ("6000/min", 100.0, "100/s"),
+        ("7/min", 7 / 60, "7/m"),
         (" 90 / m ", 1.5, "90/m"),
         ("120/m", 2.0, "2/s"),
         ("1/h", 1 / 3600, "1/h"),
@@ -27,7 +29,9 @@ def test_a_rate_is_a_count_and_a_unit(text: str, per_s: float, shown: str) -> No
     assert parse_rate(shown, field="f") == pytest.approx(per_s)
 
 
-@pytest.mark.parametrize("value", ["", "100", "100/d", "-1/s", "1e3/s", "/s", "nan/s", 100, None])
+@pytest.mark.parametrize(
+    "value", ["", "100", "100/d", "100/mi", "-1/s", "1e3/s", "/s", "nan/s", 100, None]
+)
 def test_what_is_no_rate_is_refused(value: object) -> None:
     """A bare number above all: it does not say of what."""
     with pytest.raises(SettingError, match="not a rate; write a count and a unit"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -392,9 +394,13 @@ def test_a_deleted_follower_holds_nobody_up(
 @pytest.mark.kafka
 @EVERY_PROTOCOL
 def test_what_can_not_be_begun_holds_nobody_up_and_is_tried_again(
-    groups: Callable[..., Group], protocol: str, monkeypatch: pytest.MonkeyPatch
+    groups: Callable[..., Group],
+    protocol: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A broker names partitions, and does not know their logs."""
+    """A broker names partitions, and does not know their logs. It is told, and that it is over."""
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(topic_ids, "LOOK_EVERY_S", 0.5)
     group = groups(protocol, 1, 1)
     group.counts[group.tier] = 3
@@ -406,6 +412,12 @@ def test_what_can_not_be_begun_holds_nobody_up_and_is_tried_again(
     group.pump(lambda: group.read(group.tier) == Counter((number, 0) for number in range(3)))
     assert group.shares(group.tier) == [[0, 1, 2]]
     assert (source._membership.failure, listener.revoked, listener.lost) == (None, [], [])
+    told, over = [
+        r.getMessage() for r in caplog.records if re.search(r"\b(not|now) read", r.getMessage())
+    ]
+    missing = f"not read for now, and asked for again: {group.tier}: 1-2 (the log range of "
+    assert told.startswith(missing)
+    assert re.fullmatch(rf"now read, after \d+ s: {group.tier}: 1-2", over)
 
 
 @pytest.mark.kafka

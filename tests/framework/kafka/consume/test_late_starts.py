@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from collections.abc import Callable
 from statistics import median
@@ -55,9 +57,13 @@ def left_open(servers: str, group: str, topic: str) -> Callable[[], None]:
 @pytest.mark.kafka
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_other_partitions_are_read_meanwhile(
-    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+    bootstrap_servers: str,
+    sources: list[KafkaSource],
+    protocol: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The poll goes on, and when the group knows again the partition begins where it was left."""
+    caplog.set_level(logging.INFO)
     topic, group = make_topic(bootstrap_servers, 2), fresh("g")
     for partition in (0, 1):
         produce(bootstrap_servers, topic, 3, partition)
@@ -79,6 +85,12 @@ def test_the_other_partitions_are_read_meanwhile(
     pump(source, lambda: len(listener.records) == 6)
     assert [(s.partition, s.position) for s in listener.starts] == [(1, 0), (0, 0)]
     assert sorted(r.offset() for r in listener.records if r.partition() == 0) == [0, 1, 2]
+    told, over = [
+        r.getMessage() for r in caplog.records if re.search(r"\b(not|now) read", r.getMessage())
+    ]
+    assert told.startswith(f"not read for now, and asked for again: {topic}: 0 (the group does not")
+    assert over.startswith("now read, after ")
+    assert over.endswith(f" s: {topic}: 0")
 
 
 @pytest.mark.kafka

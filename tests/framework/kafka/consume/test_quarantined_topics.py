@@ -18,7 +18,7 @@ from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetry
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.topics import topic_ids
-from ackfloor.kafka.topics.log_ranges import Place
+from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.kafka.topics.topic_ids import Described, TopicIds
 from tests.framework.kafka.wire import (
     Listener,
@@ -262,6 +262,26 @@ def test_a_deleted_topic_does_not_fail_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert ids.learned == [{"tier"}, {"tier"}]
 
 
+def test_a_topic_is_absent_at_the_second_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first one if it was absent before; not if it came back meanwhile."""
+    pauses: list[float] = []
+    monkeypatch.setattr(quarantined_topics.time, "sleep", pauses.append)
+    reading, ids = silent(Described(absent=True))
+    assert reading.absent(set()) == set()
+    assert ids.learned == []
+    for _ in range(2):
+        assert reading.absent({"tier"}) == {"tier"}
+    assert len(ids.learned) == 3
+    ids.described = Described("id", (0,))
+    assert reading.absent({"tier"}) == set()
+    ids.described = Described(absent=True)
+    monkeypatch.setattr(
+        quarantined_topics.time, "sleep", lambda _: setattr(ids, "described", UNANSWERED)
+    )
+    assert reading.absent({"tier"}) == set()
+    assert pauses == [quarantined_topics.FLEETING_S]
+
+
 class Finder:
     """Finds the starts of a topic's partitions from so many tries on; of others at once."""
 
@@ -273,7 +293,9 @@ class Finder:
         wanted = [(p.topic, p.partition) for p in partitions]
         self.asked.append(wanted)
         there = len(self.asked) > self.tries
-        return [StartPosition(*place, 5) for place in wanted if there or place[0] != "tier"]
+        return [
+            StartPosition(*place, 5, log_end=9) for place in wanted if there or place[0] != "tier"
+        ]
 
 
 COMMITTED = [TopicPartition(*place, -1001) for place in (("orders", 0), ("tier", 0), ("r", 0))]
@@ -362,10 +384,14 @@ def test_retention_may_remove_records_before_they_are_read(
 
 
 @pytest.mark.kafka
+@pytest.mark.parametrize("late", [False, True])
 def test_a_log_that_is_read_anew_is_read_beforehand_as_well(
-    sources: list[KafkaSource], bootstrap_servers: str
+    sources: list[KafkaSource],
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    late: bool,
 ) -> None:
-    """The group's position is beyond the end: the topic was truncated."""
+    """The group's position is beyond the end: the topic was truncated; or a fetch finds it out."""
     topic, group = make_topic(bootstrap_servers), fresh("g")
     park(writer(bootstrap_servers), topic, [b"a", b"b"])
 
@@ -381,11 +407,58 @@ def test_a_log_that_is_read_anew_is_read_beforehand_as_well(
     source, _ = join()
     source.commit([CommitPosition(topic, 0, 99, "", 1)], wait=True)
     source.close()
+    if late:
+        monkeypatch.setattr(QuarantinedTopics, "_truncated", lambda *_: set())
     source, listener = join()
-    pump(source, lambda: len(listener.starts) == 2)
+    pump(source, lambda: len(listener.records) == 2)
+    anew = [(0, [b"a", b"b"])]
     assert [(start.position, keys(start)) for start in listener.starts] == [
-        (99, []), (0, [b"a", b"b"]),
+        *([(99, [])] if late else []), *anew,
     ]  # fmt: skip
+    assert listener.offsets == [0, 1]
+    assert listener.starts[-1].committed is False
+
+
+class Ends:
+    """Tells ends of one log, one after the other, and its range."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = list(ends)
+
+    def log_ends(self, places: Collection[Place], _: float) -> Mapping[Place, int]:
+        return {place: self.ends.pop(0) for place in places}
+
+    def log_ranges(self, places: Collection[Place], _: float) -> Mapping[Place, Range]:
+        return dict.fromkeys(places, (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("position", "log_end", "ends", "begins"),
+    [(5, 5, (), 5), (5, 4, (5,), 5), (5, 4, (4, 5), 5), (5, None, (4, 4), 2), (5, 3, (4, 4), 2)],
+)
+def test_a_position_is_beyond_the_end_at_the_second_word(
+    monkeypatch: pytest.MonkeyPatch,
+    position: int,
+    log_end: int | None,
+    ends: Sequence[int],
+    begins: int,
+) -> None:
+    """The log is asked only where it may be; a transaction may be open behind what is readable."""
+    monkeypatch.setattr(quarantined_topics, "PAUSE_S", 0.0)
+    ids = Ends(*ends)
+    reading = QuarantinedTopics(KafkaOptions(), "g", {"tier": SOURCE}, ids)  # type: ignore[arg-type]
+    starts = [
+        StartPosition(topic, 0, position, metadata="m", topic_id="id", log_end=log_end)
+        for topic in ("orders", "tier")
+    ]
+    orders, tier = reading.find_starts([], lambda _: starts)
+    assert orders == starts[0]
+    assert tier == (
+        starts[1]
+        if begins == position
+        else StartPosition("tier", 0, begins, False, topic_id="id", log_end=4)
+    )
+    assert ids.ends == []
 
 
 @pytest.mark.kafka
@@ -412,6 +485,35 @@ def test_a_partition_that_is_added_is_read_beforehand_as_well(
     pump(source, lambda: len(listener.starts) == 3)
     added = listener.starts[2]
     assert (added.topic, added.partition, keys(added)) == (tier, 1, [b"a", b"b"])
+
+
+@pytest.mark.kafka
+def test_a_source_partition_is_announced_with_the_retry_topics_that_were_deleted(
+    sources: list[KafkaSource], bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This worker had no partition of it, so nobody has told it."""
+    monkeypatch.setattr(quarantined_topics, "FLEETING_S", 0.05)
+    topic, tier, other = (make_topic(bootstrap_servers) for _ in range(3))
+    source = KafkaSource(
+        options(bootstrap_servers),
+        fresh("g"),
+        low_priority_topics=[tier, other],
+        copartitioned=CopartitionedRetryTopics(
+            dict.fromkeys((tier, other), topic), dict.fromkeys((topic, tier, other), 1)
+        ),
+        quarantined_topics=dict.fromkeys((tier, other), topic),
+    )
+    sources.append(source)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.delete_topics([tier])[tier].result(60)
+    until(lambda: tier not in admin.list_topics(timeout=60).topics)
+    listener = Listener()
+    source.subscribe([topic, tier, other], listener)
+    pump(source, lambda: len(listener.starts) == 2)
+    assert {start.topic: start.absent for start in listener.starts} == {
+        topic: frozenset({tier}),
+        other: None,
+    }
 
 
 def add_partition(servers: str, topic: str) -> None:

@@ -75,6 +75,42 @@ def test_metadata_comes_back_with_the_position(
     assert (seen.starts[0].position, seen.starts[0].metadata) == (2, "af1-something")
 
 
+def test_the_leader_epoch_comes_back_and_a_log_that_is_still_the_same_is_read_on(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """With metadata or without; the broker is asked, and nothing is read again."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    for partition in range(2):
+        produce(bootstrap_servers, topic, 3, partition)
+    source, listener = join(sources, bootstrap_servers, group, topic)
+    pump(source, lambda: len(listener.records) == 6)
+    texts = ("", "af1-something")
+    told = [CommitPosition(topic, n, 2, text, 1, leader_epoch=0) for n, text in enumerate(texts)]
+    source.commit(told, wait=True)
+    source.close()
+    again, seen = join(sources, bootstrap_servers, group, topic)
+    assert sorted((s.position, s.metadata, s.leader_epoch) for s in seen.starts) == [
+        (2, text, 0) for text in texts
+    ]
+    pump(again, lambda: len(seen.records) == 2)
+    assert seen.offsets == [2, 2]
+    assert len(seen.starts) == 2
+
+
+def test_a_leader_epoch_that_the_log_does_not_have_has_it_read_from_its_start(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """What is below the position is not what the group has read."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    produce(bootstrap_servers, topic, 3)
+    source, _ = join(sources, bootstrap_servers, group, topic)
+    source.commit([CommitPosition(topic, 0, 2, "", 1, leader_epoch=9)], wait=True)
+    source.close()
+    again, seen = join(sources, bootstrap_servers, group, topic)
+    pump(again, lambda: {0, 1, 2} <= set(seen.offsets))
+    assert (seen.starts[-1].position, seen.starts[-1].committed) == (0, False)
+
+
 def test_a_start_below_the_log_goes_on_at_its_start_and_counts_the_lost(
     bootstrap_servers: str, sources: list[KafkaSource]
 ) -> None:
@@ -269,6 +305,33 @@ def test_a_start_inside_an_open_transaction_is_not_beyond_the_log(
     assert (listener.offsets, len(listener.starts)) == ([6], 1)
 
 
+def test_the_end_of_a_log_that_has_lost_records_lies_behind_open_transactions(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """A record that was written behind somebody else's is confirmed, and can't be read yet."""
+    topic = make_topic(bootstrap_servers)
+    produce(bootstrap_servers, topic, 3)
+    source, listener = join(sources, bootstrap_servers, fresh("g"), topic)
+    pump(source, lambda: len(listener.records) == 3)
+    source.pause([Partition(topic, 0)])
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("t"), "linger.ms": 0}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(60) == 0
+    produce(bootstrap_servers, topic, 1)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.delete_records([TopicPartition(topic, 0, 2)]).values():
+        future.result(60)
+    source.resume([(Partition(topic, 0), 1)])
+    pump(source, lambda: listener.gone)
+    assert listener.gone == [(Partition(topic, 0), 2, 5)]
+    producer.abort_transaction(60)
+    pump(source, lambda: listener.offsets[-1] == 4)
+
+
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
 def test_records_that_retention_takes_while_running_are_told(
     bootstrap_servers: str, sources: list[KafkaSource], strategy: str
@@ -285,7 +348,7 @@ def test_records_that_retention_takes_while_running_are_told(
         future.result(60)
     source.resume([(Partition(topic, 0), 5)])
     pump(source, lambda: listener.offsets[-5:] == [15, 16, 17, 18, 19] and listener.gone)
-    assert listener.gone == [(Partition(topic, 0), 15)]
+    assert listener.gone == [(Partition(topic, 0), 15, 20)]
     # An error that comes twice is told once, and nothing is read again; nor is there a stall where
     # the position was sought once more before anybody knew.
     source._membership.restart(topic, 0, 5)
@@ -293,5 +356,5 @@ def test_records_that_retention_takes_while_running_are_told(
     produce(bootstrap_servers, topic, 1)
     pump(source, lambda: listener.offsets[-1] == 20)
     assert listener.offsets[20:] == [15, 16, 17, 18, 19, 20]
-    assert listener.gone == [(Partition(topic, 0), 15)]
+    assert listener.gone == [(Partition(topic, 0), 15, 20)]
     assert (listener.revoked, listener.lost, len(listener.starts)) == ([], [], 1)

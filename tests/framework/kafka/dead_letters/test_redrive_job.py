@@ -65,7 +65,7 @@ def test_it_goes_back_to_its_partition_in_the_order_of_the_source(
     monkeypatch.setattr("ackfloor.dead_letters.kafka.redrive_job.BATCH", 2)
     producer = Producer({"bootstrap.servers": stage.servers})
     for offset in (4, 6, 7, 9, 2, 5, 8):
-        died = replace(stage.died, origin_partition=1, origin_offset=offset)
+        died = stage.died._replace(origin_partition=1, origin_offset=offset)
         key, headers = b"k%d" % (offset % 3), write_headers(died, [])
         # In a partition of its own: the dead-letter topic may have been given others since.
         producer.produce(stage.dlq, b"%d" % offset, key, partition=0, headers=headers)

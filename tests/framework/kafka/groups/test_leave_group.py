@@ -118,3 +118,30 @@ def test_a_member_leaves_also_where_its_time_is_over(
     assert members_of(bootstrap_servers, group) == 2
     second.close()
     until(lambda: members_of(bootstrap_servers, group) == 1, SOON_S)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_member_that_ends_while_the_others_drain_is_gone(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """Its first request to join is answered when the others are done: it leaves after that."""
+    topic, group = make_topic(bootstrap_servers, 4), fresh("g")
+    first, has = opened(sources, bootstrap_servers, group, topic, protocol)
+    until(lambda: first.poll(0.02) or has.starts)
+    has.on_revoke = lambda: time.sleep(2.5)
+    second, _ = opened(sources, bootstrap_servers, group, topic, protocol)
+    # Until the first one knows that the second one joins.
+    poll_for(1.0, second)
+    closing = threading.Thread(target=second.close)
+    working = threading.Thread(target=poll_for, args=(5.0, first))
+    working.start()
+    time.sleep(0.7)
+    closing.start()
+    closing.join()
+    working.join()
+
+    def one() -> bool:
+        poll_for(0.1, first)
+        return members_of(bootstrap_servers, group) == 1
+
+    until(one, SOON_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -27,9 +28,11 @@ class Reports:
 
     published: list[PendingWrite] = field(default_factory=list)
     failed: list[tuple[PendingWrite, str, bool]] = field(default_factory=list)
+    together: list[int] = field(default_factory=list)
 
-    def on_published(self, parcel: PendingWrite) -> None:
-        self.published.append(parcel)
+    def on_published(self, parcels: Sequence[PendingWrite]) -> None:
+        self.published += parcels
+        self.together.append(len(parcels))
 
     def on_publish_failed(self, parcel: PendingWrite, error: str, *, too_large: bool) -> None:
         self.failed.append((parcel, error, too_large))
@@ -130,6 +133,19 @@ def test_records_that_fit_alone_are_not_too_large_together(bootstrap_servers: st
     assert [(made, too_large) for made, _, too_large in reports.failed] == [(parcels[7], True)]
     assert len(reports.published) == 20
     sink.close(5)
+
+
+def test_confirmations_of_a_poll_are_reported_together(bootstrap_servers: str) -> None:
+    """Each once, and none after the sink was closed."""
+    topic = make_topic(bootstrap_servers)
+    sink, reports = opened(bootstrap_servers)
+    parcels = [parcel(topic, Given()) for _ in range(50)]
+    for made in parcels:
+        sink.publish(made)
+    sink.close(60)
+    assert (reports.published, reports.together) == (parcels, [50])
+    sink.poll()
+    assert (reports.together, sink.pending()) == ([50], 0)
 
 
 def test_a_producer_that_failed_for_good_is_replaced(bootstrap_servers: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -108,6 +109,41 @@ def make_stand(servers: str, transactional_id: str, group: str = "") -> Stand:
     stand = Stand(servers, topic, make_topic(servers), group, source, listener, sink)
     sink.open(stand)
     return stand
+
+
+def test_a_transaction_commits_what_a_commit_does(stand: Stand) -> None:
+    """Position, metadata and leader epoch, or the next worker could not check the log below."""
+    told = CommitPosition(stand.topic, 0, 7, "af1", 1, leader_epoch=3)
+    assert stand.carry_out(Transaction((), (told,))).committed
+    found = stored(stand.servers, stand.group, stand.topic)
+    assert (found.offset, found.metadata, found.leader_epoch) == (7, "af1", 3)
+
+
+NOBODY = b"CGMDv2:" + struct.pack("<i", -1) + b"%s\0\0\1"
+
+
+def test_who_is_no_member_any_more_commits_nothing(stand: Stand) -> None:
+    """The broker would take it, and undo what the next owner has committed since."""
+    nobody = NOBODY % stand.group.encode()
+    _commit_as(stand, nobody, 5)
+    assert stored(stand.servers, stand.group, stand.topic).offset == 5, "brokers refuse it now"
+    write = parcel(stand.target, Given())
+    stand.sink.transact(stand.transaction(write, position=7), nobody)
+    stand.await_end()
+    assert "thrown this worker out" in stand.ended[-1][1].error
+    assert stored(stand.servers, stand.group, stand.topic).offset == 5
+    assert stand.carry_out(stand.transaction(write, position=8)).committed
+    assert stand.count() == 1
+
+
+def _commit_as(stand: Stand, member: bytes, position: int) -> None:
+    """A transaction of the group's offsets, as the client carries it out."""
+    producer = Producer({"bootstrap.servers": stand.servers, "transactional.id": fresh("other")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    offsets = [TopicPartition(stand.topic, 0, position)]
+    producer.send_offsets_to_transaction(offsets, member, 60)
+    producer.commit_transaction(60)
 
 
 class Treacherous:

@@ -12,7 +12,7 @@ from ackfloor import App
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.state.worker_state import Route
 from ackfloor.declare.handler import HandlerSpec, Router
-from ackfloor.errors import ConfigError, KafkaUnreachable
+from ackfloor.errors import ConfigError, KafkaUnreachable, TopicsMissing
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.cluster_topics import Cluster, check_complete, routes_of
 from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
@@ -162,14 +162,27 @@ def test_a_tier_that_left_the_policy_is_still_consumed() -> None:
 
 def test_a_missing_source_is_refused() -> None:
     """Source topics are never created."""
-    with pytest.raises(ConfigError, match=r"'orders'.*never created"):
+    with pytest.raises(TopicsMissing, match=r"'orders'.*never created"):
         plans({})
+
+
+def test_all_missing_sources_are_named_at_once() -> None:
+    """Who creates one and starts again would learn of the next only then."""
+    specs = [spec(), spec("refunds"), spec("invoices")]
+    with pytest.raises(TopicsMissing) as refused:
+        plan_topics(
+            specs, "g", {"refunds": SOURCE}, replication_factor=None, dlq_retention_s=86_400.0
+        )
+    told = str(refused.value)
+    assert told.startswith("handlers.bill.topics='orders': the topic does not exist")
+    assert "nor does 'invoices' of handler bill" in told
+    assert "refunds" not in told
 
 
 def test_missing_topics_are_refused_where_creation_is_off() -> None:
     """The refusal names the topics and the command that makes them."""
     made = plans({"orders": SOURCE})
-    with pytest.raises(ConfigError, match=r"orders--g--dlq.*topics apply"):
+    with pytest.raises(TopicsMissing, match=r"orders--g--dlq.*topics apply"):
         check_complete(made.values())
     check_complete(replace(plan, action=Action.OK) for plan in made.values())
 
@@ -201,6 +214,7 @@ def test_topics_are_created_once(bootstrap_servers: str) -> None:
     assert [p.action for p in again] == [Action.OK, Action.OK]
     assert [p.partitions for p in again] == [3, 3]
     assert cluster.create(again) == []
+    assert cluster.partition_counts([source, "no-such-topic"]) == {source: 3}
 
 
 @pytest.mark.kafka
@@ -237,7 +251,10 @@ def test_a_worker_asks_again_for_topics_that_its_broker_does_not_know_yet(
         return real(self, *given, **named)
 
     monkeypatch.setattr(Cluster, "plan", plan)
-    assert topic in launch.topology().routes
+    topology = launch.topology()
+    assert topic in topology.routes
+    assert topology.sources == {topic: 1}
+    assert topic not in topology.partitions
     missing.append(1)
     with pytest.raises(ConfigError, match="does not exist"):
         launch.topology(lambda: True)

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from ackfloor import Delivery
+from ackfloor.declare.codec import raw
+from ackfloor.declare.signature import read_signature
+from ackfloor.runtime.calls.invoke import bind
 from ackfloor.runtime.calls.tracebacks import DEEPEST, MOST, _places, format_exception
 
 
@@ -150,3 +154,38 @@ def test_places_are_forgotten_before_they_are_too_many() -> None:
         except ValueError as error:
             format_exception(error)
     assert len(_places) <= MOST
+
+
+def deep(left: int) -> None:
+    """Raise below more frames than are formatted here."""
+    if not left:
+        raise ValueError("deep")
+    deep(left - 1)
+
+
+def grouped(_left: int) -> None:
+    """Raise several at once."""
+    raise ExceptionGroup("both", [ValueError("one"), KeyError("two")])
+
+
+@pytest.mark.parametrize(("fails", "left"), [(deep, 0), (deep, DEEPEST + 9), (grouped, 0)])
+def test_frames_that_call_the_handler_are_left_out(fails: Callable[[int], None], left: int) -> None:
+    """Of a stack of any depth, and of a group; the user's stay."""
+
+    def around(_delivery: object, call_next: Callable[[], object]) -> object:
+        return call_next()
+
+    signature = read_signature(takes_a_delivery, handler="h")
+    call = bind(lambda _delivery: fails(left), signature, raw, middleware=[around])
+    with pytest.raises((ValueError, ExceptionGroup)) as raised:
+        call(None)
+    told, frames = format_exception(raised.value)
+    assert not any("calls/invoke" in file for file, _ in frames)
+    assert "calls/invoke" not in told
+    names = [name for _, name in frames]
+    assert names[1:3] == ["around", "<lambda>"]
+    assert names[3:] == [fails.__name__] * (left + 1)
+
+
+def takes_a_delivery(_delivery: Delivery) -> None:
+    """The shape of the handler."""

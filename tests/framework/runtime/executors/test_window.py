@@ -212,6 +212,7 @@ def test_a_lane_that_is_left_goes_behind_the_others() -> None:
     inbox = Inbox()
     window = Window("bill", inbox)
     others, work = [_work(()), _work(())], _work(())
+    work.last = False
     window.add(others)
     window.put_last(work)
     assert [id(item) for item in window.ready] == [*map(id, others), id(work)]

@@ -12,13 +12,16 @@ import pytest
 from ackfloor import App, Delivery, DeliveryFilter, Pause, RetryPolicy
 from ackfloor.core.messages.events import (
     DeliveryTimedOut,
+    KeyFreed,
     KeyNotQuarantined,
+    KeyQuarantined,
+    QuarantinesTakenOver,
     RecordDeadLettered,
     RecordDiscarded,
 )
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import Origin
-from ackfloor.runtime.logging.delivery_log import MOST_OFFSETS, DeliveryLog
+from ackfloor.runtime.logging.delivery_log import KEYS_WINDOW_S, MOST_OFFSETS, DeliveryLog
 from ackfloor.runtime.logging.rate_limit import MOST_LINES
 from tests.framework.runtime.live import KINDS, Gate, live, register, within
 
@@ -197,3 +200,70 @@ def test_a_key_that_is_not_quarantined_is_told_with_what_to_do(
     )
     assert fix in told[0]
     assert told[-1] == "2 more keys could not be quarantined"
+
+
+def test_a_key_is_told_when_it_is_quarantined_and_when_it_is_no_longer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By the record that failed: the key itself is in no line."""
+    caplog.set_level(logging.INFO)
+    notices = DeliveryLog()
+    notices.happened([QuarantinesTakenOver("orders", 4, "bill", 12)], 1.0)
+    notices.happened([KeyQuarantined("orders", 3, "bill", 41)], 2.0)
+    notices.happened([KeyFreed("orders", 3, "bill", 41, 12.34)], 14.0)
+    assert lines(caplog) == [
+        "orders/4: handler bill: 12 keys of it were quarantined before it came to this worker",
+        (
+            "orders/3: handler bill: the key of offset 41 is quarantined: its later records wait "
+            "behind that one, in retry topics"
+        ),
+        "orders/3: handler bill: the key of offset 41 is no longer quarantined, after 12.3 s",
+    ]
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_thousands_of_keys_are_a_few_lines_and_their_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """In each ten seconds: a dependency that is down takes them all."""
+    caplog.set_level(logging.INFO)
+    notices = DeliveryLog()
+    for offset in range(5_000):
+        notices.happened([KeyQuarantined("orders", 0, "bill", offset)], 100.0 + offset / 1000)
+        notices.happened([KeyFreed("orders", 0, "bill", offset, 0.5)], 100.0 + offset / 1000)
+    notices.flush(100.0 + KEYS_WINDOW_S)
+    assert len(lines(caplog)) == 2 * (MOST_LINES + 1)
+    assert lines(caplog)[-2:] == [
+        f"{5_000 - MOST_LINES} more keys were quarantined",
+        f"{5_000 - MOST_LINES} more keys are no longer quarantined",
+    ]
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+def test_what_an_operator_has_dead_lettered_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """It is what was asked for; lines of it take no room from those of records that were lost."""
+    notices = DeliveryLog()
+    asked = RecordDeadLettered(
+        "orders", 3, 41, "bill", 2, Reason.DEAD_LETTER, "ValueError", "orders", by_operator=True
+    )
+    failed = RecordDeadLettered(
+        "orders", 3, 50, "bill", 7, Reason.EXHAUSTED, "ValueError", "orders"
+    )
+    notices.happened([asked] * (MOST_LINES + 2) + [failed], 0.0)
+    notices.flush(2.0)
+    told = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert told == [
+        (
+            "WARNING",
+            (
+                "orders/3/41 attempt 2: handler bill: dead-lettered by an operator (dead_letter, "
+                "ValueError)"
+            ),
+        )
+    ] * MOST_LINES + [
+        (
+            "ERROR",
+            "orders/3/50 attempt 7: handler bill: dead-lettered (exhausted, ValueError)",
+        ),
+        ("WARNING", "2 more records were dead-lettered as an operator asked"),
+    ]

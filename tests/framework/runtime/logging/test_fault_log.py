@@ -25,13 +25,13 @@ def test_each_fault_is_one_line_when_it_begins_and_one_when_it_ends(
     log.log_changes([DLQ, TIER, OTHER], 10.0, NOW_MS)
     log.log_changes([DLQ, TIER, OTHER], 11.0, NOW_MS + 1_000)
     assert [record.getMessage() for record in caplog.records] == [
-        "orders--g--dlq: 3 records can't be parked (for 0 s)",
+        "orders--g--dlq: 3 records can't be parked",
         "orders--g--retry-1s: not allowed (for 4 s)",
     ]
     caplog.clear()
     log.log_changes([TIER], 12.0, NOW_MS + 2_000)
     assert [record.getMessage() for record in caplog.records] == [
-        "orders--g--dlq: is over after 2 s (missing)"
+        "orders--g--dlq: the fault is over after 2 s (missing)"
     ]
     caplog.clear()
     log.log_changes([TIER], 10.0 + SAY_AGAIN_S, NOW_MS + 60_000)
@@ -75,5 +75,5 @@ def test_a_fault_that_a_snapshot_has_no_room_for_is_not_over(
         assert "own" in {fault.kind for fault in worker.watcher.latest.faults}
         assert not told("is over")
         faults.clear("parking", "young")
-        worker.until(lambda: told("young: is over"))
-        assert not told("old-0: is over")
+        worker.until(lambda: told("young: the fault is over"))
+        assert not told("old-0: the fault is over")

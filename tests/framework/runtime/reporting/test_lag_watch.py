@@ -70,7 +70,8 @@ def test_what_fails_is_not_known_and_said_once(
     ):
         assert seen(reported, 6) == [None, None, None, SEEN, None, SEEN]
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said == [f"lag and dead letters as Kafka sees them are not known: {why}"] * 2
+    known = "lag and dead letters are not known, and not among the metrics"
+    assert said == [f"{known}: {why}"] * 2
     traces = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(traces) == (2 if fails == "b" else 0)
     assert all("Traceback" in trace for trace in traces)
@@ -80,11 +81,25 @@ def test_a_client_that_ends_its_process_ends_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it knew is not told any more, and the next process looks again."""
-    with caplog.at_level(logging.WARNING, "ackfloor.run"), looked(tmp_path, "sk") as reported:
+    with caplog.at_level(logging.INFO, "ackfloor.run"), looked(tmp_path, "sk") as reported:
         assert seen(reported, 3) == [SEEN, None, SEEN]
     assert len(pids(tmp_path)) == 2
-    [said] = [record.getMessage() for record in caplog.records]
-    assert said.endswith("are not known: the process that looks ended with -9")
+    said, over = [record.getMessage() for record in caplog.records]
+    assert over == "lag and dead letters are known again"
+    assert said == (
+        "lag and dead letters are not known, and not among the metrics: the process that asks "
+        "Kafka for them was killed by signal 9 (SIGKILL)"
+    )
+
+
+def test_a_sigterm_to_all_processes_of_a_run_is_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A service manager that ends a run sends it to each; nothing is known from then on."""
+    with caplog.at_level(logging.INFO, "ackfloor.run"), looked(tmp_path, "st") as reported:
+        assert seen(reported, 3) == [SEEN, None, SEEN]
+    assert len(pids(tmp_path)) == 2
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_a_look_that_does_not_come_back_does_not_hold_the_end(tmp_path: Path) -> None:
@@ -103,5 +118,5 @@ def test_what_can_not_be_sent_to_a_process_is_said(
     lag_watch.start()
     assert seen(reported, 2) == [None, None]
     lag_watch.stop()
-    assert "are not known: " in caplog.text
+    assert "are not known, " in caplog.text
     assert pids(tmp_path) == []

@@ -77,6 +77,17 @@ def test_a_place_that_is_given_back_is_cleared_and_used_again(area: Area) -> Non
     assert memory.take_place() == place
 
 
+def test_a_process_that_had_a_partition_is_known(area: Area) -> None:
+    """Whatever has become of it, and of what it handled."""
+    assert not area.assigned()
+    memory = memory_of(area)
+    memory.turned()
+    assert not area.assigned()
+    memory.of("orders", 0)
+    memory.exited_cleanly()
+    assert area.assigned()
+
+
 def test_signs_of_life_are_seen_while_the_process_runs(area: Area) -> None:
     """How many turns, and in which the clock was set back; no mark is taken for either."""
     memory = memory_of(area)

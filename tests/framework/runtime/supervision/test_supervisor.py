@@ -243,6 +243,34 @@ def test_a_worker_that_can_not_start_stops_the_run_with_3(
     assert all(gone(pid) for number in range(2) for pid, _ in run.lives(number))
 
 
+def test_a_run_whose_start_may_work_later_ends_with_7(start: Callable[..., Run]) -> None:
+    """What watches the run starts it again on this code, and not on 3."""
+    run = start("not-ready", workers=2)
+    assert run.wait() == Exit.NOT_READY
+    assert "could not start" in run.log()
+
+
+def test_a_run_whose_settings_the_group_refuses_ends_with_3(start: Callable[..., Run]) -> None:
+    """Its workers began to run, but none has ever had a partition: a restart would not help."""
+    run = start("refused:now", workers=2)
+    assert run.wait() == Exit.START
+    assert "could not start" in run.log()
+    # The other may be told to stop before it lives.
+    assert {len(run.lives(number)) for number in range(2)} <= {0, 1}
+
+
+@pytest.mark.parametrize("when", ["later", "other"])
+def test_a_run_that_has_worked_outlives_a_refused_setting(
+    start: Callable[..., Run], when: str
+) -> None:
+    """The broker's limits have changed: whoever is refused is tried again until they are mended."""
+    run = start(f"refused:{when}", workers=2, FIRST_BACKOFF_S=0.1)
+    run.until(lambda fact: fact.get("life") == 2 and fact.get("status") == "running")
+    assert re.search(r"worker 0 ended with code 3; restarting it in 0\.1 s", run.log())
+    run.process.terminate()
+    assert run.wait() == Exit.OK
+
+
 def test_a_worker_that_is_still_importing_may_be_stopped(start: Callable[..., Run]) -> None:
     """It dies of SIGTERM with nothing open: that is no forced shutdown."""
     run = start("imports", workers=2)

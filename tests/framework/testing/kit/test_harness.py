@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -843,6 +843,21 @@ def test_middleware_of_the_wrong_kind_is_refused() -> None:
         Harness(app)
 
 
+def test_a_forgotten_await_of_a_publish_is_seen() -> None:
+    """As in a worker: the record is not handled, and nothing is published."""
+    app = App(group="g")
+
+    @app.handler("orders")
+    async def bill(order: Order) -> None:
+        app.publish("invoices", order)  # type: ignore[unused-coroutine]
+
+    with Harness(app) as h:
+        h.send("orders", Order(id=1))
+        (record,) = h.parked("orders")
+        assert record.error_type == "ackfloor.errors.PublishNotAwaited"
+        assert h.handled("orders") == []
+
+
 def test_work_without_end_is_an_error() -> None:
     """A handler that feeds itself for ever ends the test with a reason."""
     app = App(group="g")
@@ -933,7 +948,7 @@ def test_what_waits_behind_another_record_has_no_error_and_no_due_time(told: Env
     assert (record.reason, record.due, record.tier) == (told.reason, None, "1s")
     assert (record.error_type, record.error_message, record.error_stack) == ("", "", "")
     assert record.origin == ("orders", 3, told.origin_offset)
-    failed = replace(told, reason=Reason.RETRY)
+    failed = told._replace(reason=Reason.RETRY)
     record = parked(Stored(b"v", "orders--billing--retry-1s", write_headers(failed, [])))
     assert record.due is not None
     assert record.due.timestamp() * 1000 == pytest.approx(told.retry_at_ms)

@@ -79,25 +79,33 @@ def test_changed_cache_is_refused(repository: Path) -> None:
         fetch_jars([TOOL])
 
 
-def test_every_missing_jar_is_named(repository: Path) -> None:
-    """Jars that no repository has are all named, with the way to give a broker instead."""
+def test_missing_jars_are_named(repository: Path) -> None:
+    """Jars that no repository has are named, with the way to give a broker instead."""
     pins = [Pin(f"org.example:absent:{version}", SHA) for version in ("1", "2")]
     with pytest.raises(JarsUnavailable) as caught:
         fetch_jars(pins)
-    assert "org.example:absent:1 (no repository has it)" in str(caught.value)
-    assert "org.example:absent:2 (no repository has it)" in str(caught.value)
+    named = "no repository has it: org.example:absent:1, org.example:absent:2\n"
+    assert named in str(caught.value)
     assert "ACKFLOOR_BOOTSTRAP_SERVERS" in str(caught.value)
 
 
 def test_no_network_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a network the jar and the kind of failure are named."""
     config = tmp_path / "jgo.conf"
-    config.write_text("[repositories]\ncentral = http://127.0.0.1:1\n")
+    config.write_text("[repositories]\ncentral = http://me:secret@127.0.0.1:1\n")
     monkeypatch.setenv("JGO_CONFIG_FILE", str(config))
     monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with pytest.raises(JarsUnavailable, match=r"org\.example:tool:1\.0 \(ConnectionError\)"):
+    with pytest.raises(JarsUnavailable) as caught:
         fetch_jars([TOOL])
+    cause, fix, _ = str(caught.value).splitlines()
+    told = "could not fetch 1 jar from central (127.0.0.1:1): ConnectionError: org.example:tool:1.0"
+    assert cause == told
+    assert f"set under [repositories] in {config} a Maven repository" in fix
+    with pytest.raises(JarsUnavailable) as caught:
+        fetch_jars(broker_pins())
+    assert str(caught.value).count("ConnectionError") == 1
+    assert "and 43 more\n" in str(caught.value)
 
 
 def test_missing_extra_prints_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,8 +51,8 @@ class Listener:
         for key in partitions:
             del self.starts[key]
 
-    def on_gone(self, partition: TopicPartition, position: int) -> None:
-        self.log.append(("gone", [(*partition, position)]))
+    def on_gone(self, partition: TopicPartition, position: int, end: int) -> None:
+        self.log.append(("gone", [(*partition, position, end)]))
 
     def on_deleted(self, ends: Sequence[tuple[TopicPartition, int]]) -> None:
         raise AssertionError(f"nothing is deleted in memory: {ends}")
@@ -267,7 +267,7 @@ def test_retention_while_running_is_told(broker: MemoryBroker) -> None:
     source.resume([(TopicPartition("t", 0), 0)])
     source.poll(0)
     assert [name for name, _ in listener.log] == ["assigned", "gone"]
-    assert listener.log[-1] == ("gone", [("t", 0, 2)])
+    assert listener.log[-1] == ("gone", [("t", 0, 2, 3)])
     assert listener.values == [b"c"]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ackfloor.core.records.batch import Batch
 from ackfloor.core.records.outcomes import Failed, Outcome, Rejected
+from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.executors.batch_calls import begin
@@ -51,8 +52,9 @@ class BatchChild(Child):
         progress: SharedProgress,
         invocation: Invocation,
         memory_limit: int | None,
+        redaction: Redaction = NO_REDACTION,
     ) -> None:
-        super().__init__(end, progress, invocation, memory_limit, batch=1)
+        super().__init__(end, progress, invocation, memory_limit, redaction, batch=1)
         summary = "%d more handlers raised after their deliveries had been answered"
         self._late = RateLimit(log, summary)
 
@@ -87,7 +89,7 @@ class BatchChild(Child):
 
     def answer(self, delivery: TrackedDelivery, number: int, index: int, outcome: Outcome) -> bool:
         """Answer one delivery; any thread may. Returns whether it counts."""
-        message = outcome_to_dict(outcome)
+        message = outcome_to_dict(outcome, self._redaction)
         with self._send_lock:
             try:
                 if not delivery.claim():

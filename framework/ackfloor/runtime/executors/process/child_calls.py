@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ackfloor.core.records.outcomes import ACKED, Outcome
+from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
 from ackfloor.runtime.calls.invoke import Invocation, set_current
@@ -77,6 +78,7 @@ class Child:
         progress: memory that the worker reads.
         invocation: how the handler is called.
         memory_limit: resident bytes after which it asks to be replaced.
+        redaction: what is masked in what exceptions say.
         batch: set for a batch handler: then deliveries can be answered by hand.
     """
 
@@ -86,12 +88,14 @@ class Child:
         progress: SharedProgress,
         invocation: Invocation,
         memory_limit: int | None,
+        redaction: Redaction = NO_REDACTION,
         batch: int | None = None,
     ) -> None:
         self._end = end
         self.progress = progress
         self._invocation = invocation
         self._memory_limit = memory_limit
+        self._redaction = redaction
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         #: What is left of the current item.
         self._rest: Item = deque()
@@ -208,7 +212,7 @@ class Child:
         """A call has ended: send its outcome unless it is an ack, then count it as ended."""
         self.progress.finish(number, time.monotonic())
         if outcome is not ACKED:
-            message = outcome_to_dict(outcome)
+            message = outcome_to_dict(outcome, self._redaction)
             # Its lane waits for a failed record, and everything for a pause.
             with self._send_lock, suppress(OSError):
                 back = self._unbegun() if message["kind"] == "held" else _emptied(self._rest)

@@ -135,7 +135,7 @@ class ProcessWork:
     def _take(self, host: Host, room: int) -> list[tuple[Any, ...]] | None:
         """The next item for a process; empty where it is to be passed over, None without any."""
         try:
-            item = self._window.ready.popleft()
+            item = self._window.take()
         except IndexError:
             return None
         return self._give(host, item, room)
@@ -228,6 +228,8 @@ class ProcessWork:
             host.forget(number)
             self._window.put_back(unit, delivery, outcome)
             return
+        # What it raised is in its process.
+        self._inbox.note_failure(delivery, outcome, None)
         delivery.outcome = outcome
         self._inbox.answered.append(delivery)
         # After it was posted: `running` must not miss it.

@@ -21,7 +21,7 @@ from functools import partial
 
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.errors import StartError
+from ackfloor.errors import NotReady
 from ackfloor.ports import Stack
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.batch_dispatch import ProcessBatchWork
@@ -67,18 +67,18 @@ class ProcessExecutor:
         """Start the processes, and wait until the first of them takes records.
 
         Raises:
-            StartError: it could not import the handler or enter the lifespan.
+            NotReady: it could not import the handler or enter the lifespan.
         """
         self._thread.start()
         started = self._pool.first.wait(START_S)
         trouble = self._pool.trouble or ("" if started else f"not ready within {START_S:g} s")
         if trouble:
             self.stop(0.0)
-            raise StartError(f"handler {self._handler}: its process could not start: {trouble}")
+            raise NotReady(f"handler {self._handler}: its process could not start: {trouble}")
 
-    def submit(self, units: Sequence[Unit]) -> None:
-        """Start these, in this order, behind what was given before."""
-        self._window.add(units)
+    def submit(self, units: Sequence[Unit], *, last: bool = False) -> None:
+        """Start these, in this order, behind what was given before; see `ports.Executor`."""
+        self._window.add(units, last=last)
         self._pool.ring()
 
     def take_back(self) -> None:

@@ -21,6 +21,7 @@ from ackfloor.core.records.outcomes import (
     Rejected,
 )
 from ackfloor.core.records.record import Failure, Headers
+from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 
 
@@ -99,8 +100,13 @@ class Sent:
         return len(self._sent.value or b"")
 
 
-def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as a JSON message."""
+def outcome_to_dict(outcome: Outcome, redaction: Redaction = NO_REDACTION) -> dict[str, Any]:
+    """An outcome as a JSON message.
+
+    Args:
+        outcome: how it ended.
+        redaction: what is masked before texts are cut: what was cut might not match any more.
+    """
     if isinstance(outcome, Acked):
         return {"kind": "acked"}
     if isinstance(outcome, Failed):
@@ -108,10 +114,14 @@ def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
             "kind": "failed",
             "reason": outcome.reason.value,
             "after_s": outcome.after_s,
-            **_failure(outcome.failure),
+            **_failure(outcome.failure, redaction),
         }
     if isinstance(outcome, Rejected):
-        return {"kind": "rejected", "reason": outcome.reason.value, **_failure(outcome.failure)}
+        return {
+            "kind": "rejected",
+            "reason": outcome.reason.value,
+            **_failure(outcome.failure, redaction),
+        }
     if isinstance(outcome, Paused):
         return {"kind": "held", "duration_s": outcome.duration_s, "text": _short(outcome.reason)}
     if isinstance(outcome, Discarded):
@@ -123,12 +133,12 @@ def _short(reason: object) -> str:
     return str(reason)[:MESSAGE_CAP]
 
 
-def _failure(failure: Failure) -> dict[str, str]:
+def _failure(failure: Failure, redaction: Redaction) -> dict[str, str]:
     return {
         "type": failure.error_type,
         # What is written to headers in the end; a process should not hold its worker up with more.
-        "message": failure.message[:MESSAGE_CAP],
-        "stack": failure.stack[-STACK_CAP:],
+        "message": (redaction.of_text(failure.message) or "")[:MESSAGE_CAP],
+        "stack": (redaction.of_text(failure.stack) or "")[-STACK_CAP:],
         "fingerprint": failure.fingerprint,
     }
 

@@ -299,8 +299,11 @@ def test_outcomes_carry_what_they_carry_in_threads(tmp_path: Path) -> None:
         worker.send("counts", b'{"number": "many"}')
         send(worker, "discard", tmp_path)
         send(worker, "publish", tmp_path)
+        send(worker, "publish_async", tmp_path)
         worker.until(worker.settled)
-        first, refused = sorted(worker.dlq("orders"), key=lambda dead: dead.origin.offset)
+        first, refused, not_awaited = sorted(
+            worker.dlq("orders"), key=lambda dead: dead.origin.offset
+        )
         (undecodable,) = worker.dlq("counts")
         (discarded,) = worker.watcher.told(RecordDiscarded)
         here, there = (
@@ -314,6 +317,7 @@ def test_outcomes_carry_what_they_carry_in_threads(tmp_path: Path) -> None:
     assert (undecodable.reason, undecodable.value) == ("decode", b'{"number": "many"}')
     assert discarded.reason == "a test order"
     assert "can't publish" in refused.error_message
+    assert "can't publish" in not_awaited.error_message
 
 
 def test_the_lifespan_is_entered_and_left_in_each_process(

@@ -1,0 +1,217 @@
+"""What healthy keys feel of noisy and hanging ones: `python -m benchmarks.fairness`.
+
+1,000 keys at a steady rate, of which five hang for ever, and one key that brings 80 % of all
+traffic, in bursts. From produce to the start of the handler of the 995 healthy keys, and how many
+of their records were handled when the last one was due. Three variants run at the same time, so
+whatever else the machine does it does to each: the healthy keys alone, everything with
+`fairness="off"`, and everything with the default. Nothing is tuned: 64 slots, a consume timeout of
+60 s.
+
+It writes results/fairness.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from statistics import quantiles
+from typing import Any
+
+from confluent_kafka import Producer
+
+from ackfloor import App, Delivery
+from ackfloor.runtime.loop.garbage_collection import look_less_often
+from ackfloor.testing.local_kafka.bootstrap import open_broker
+from benchmarks import machine
+from benchmarks.quarantine import Figures, made, middle, ratio
+from benchmarks.results import FOLDER
+from benchmarks.topic import PARTITIONS
+from benchmarks.worker import worker_of
+
+VARIANTS = ("alone", "off", "key")
+NAMES = {
+    "alone": "healthy keys alone",
+    "off": 'all, fairness="off"',
+    "key": "all, as it is by default",
+}
+#: How long the handler takes, in either order: in key order the noisy key has one slot.
+WORK_S = {"unordered": 0.005, "key": 0.001}
+KEYS, HANGING = 1_000, 5
+#: Records a second of the 1,000 keys, and seconds.
+RATE, SECONDS = 200, 120
+#: The key that brings 80 %: so many records at once, every so many seconds.
+BURST, BURST_S = 4_000, 5
+#: Seconds at the start that are not measured.
+WARM_S = 5.0
+SETTLE_S = 5.0
+
+
+def hangs(key: int) -> bool:
+    """Whether the records of a key never end."""
+    return key < HANGING
+
+
+def run(servers: str, ordering: str, variant: str, seconds: int) -> Figures:
+    """One variant."""
+    topic = f"fairness-{ordering}-{variant}-{time.time_ns()}"
+    made(servers, topic)
+    app = App(group=topic, kafka={"bootstrap_servers": servers}, log_level="error")
+    waits_ms: list[float] = []
+    healthy = 0
+    options: dict[str, Any] = {"ordering": ordering}
+    if variant == "off":
+        options["fairness"] = "off"
+
+    @app.handler(topic, **options)
+    async def work(value: bytes, delivery: Delivery) -> None:
+        nonlocal healthy
+        kind, number, sent_ns = value.split(b" ")
+        if kind == b"steady":
+            if hangs(int(number)):
+                await asyncio.sleep(10 * seconds)
+            healthy += 1
+            if int(delivery.attempt) == 1:
+                waits_ms.append((time.time_ns() - int(sent_ns)) / 1e6)
+        await asyncio.sleep(WORK_S[ordering])
+
+    worker = worker_of(app)
+    look_less_often()
+    loop = worker.start()
+    while (topic, 0) not in worker.engine.assignments:
+        loop.turn()
+    argv = [sys.executable, "-m", "benchmarks.fairness", "--write", servers, topic, variant]
+    writer = subprocess.Popen([*argv, str(seconds)])
+    while writer.poll() is None:
+        loop.turn()
+    sent = sum(not hangs(number % KEYS) for number in range(RATE * seconds))
+    in_time = healthy
+    until_s = time.monotonic() + 2.0
+    while healthy < sent and time.monotonic() < until_s:
+        loop.turn()
+    worker.close(lambda: True)
+    cuts = quantiles(waits_ms[int(WARM_S * RATE) :] or [0.0, 0.0], n=1000)
+    return {
+        "median_ms": cuts[499],
+        "p99_ms": cuts[989],
+        "p999_ms": cuts[998],
+        "handled_percent": 100 * in_time / sent,
+    }
+
+
+def write(servers: str, topic: str, variant: str, seconds: int) -> None:
+    """The load, after a moment."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
+    producer.list_topics(topic)
+    time.sleep(SETTLE_S)
+    began_s, bursts = time.monotonic(), 0
+    for number in range(RATE * seconds):
+        time.sleep(max(0.0, began_s + number / RATE - time.monotonic()))
+        key = number % KEYS
+        if variant != "alone" and number >= bursts * BURST_S * RATE:
+            bursts += 1
+            _burst(producer, topic)
+        if variant == "alone" and hangs(key):
+            continue
+        value = b"steady %d %d" % (key, time.time_ns())
+        producer.produce(topic, value, key=b"%d" % key, partition=key % PARTITIONS)
+        producer.poll(0)
+    producer.flush(30)
+
+
+def _burst(producer: Producer, topic: str) -> None:
+    for _ in range(BURST):
+        producer.produce(topic, b"noisy 0 0", key=b"noisy", partition=0)
+    producer.poll(0)
+
+
+def measured(servers: str, given: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
+    """All rounds, in both orders."""
+    found: dict[str, dict[str, list[Figures]]] = {}
+    for number in range(given.rounds):
+        for ordering in given.ordering:
+            sys.stderr.write(f"round {number + 1} of {given.rounds}, {ordering}\n")
+            with ThreadPoolExecutor(len(VARIANTS)) as pool:
+                runs = list(pool.map(lambda v, o=ordering: _apart(given, servers, o, v), VARIANTS))
+            for variant, figures in zip(VARIANTS, runs, strict=True):
+                sys.stderr.write(f"  {variant}: {figures}\n")
+                found.setdefault(ordering, {}).setdefault(variant, []).append(figures)
+    return found
+
+
+def _apart(given: argparse.Namespace, servers: str, ordering: str, variant: str) -> Figures:
+    """One run, in a process of its own."""
+    argv = [sys.executable, "-m", "benchmarks.fairness", "--case", servers, ordering, variant]
+    argv.append(str(given.seconds))
+    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10 * given.seconds)
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def table(found: dict[str, list[Figures]]) -> list[str]:
+    """One order."""
+    lines = [
+        "| | median, ms | p99, ms | p99.9, ms | p99 against alone | handled in time, % |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for variant, runs in found.items():
+        figures = [middle(runs, name, 1) for name in ("median_ms", "p99_ms", "p999_ms")]
+        figures.append(ratio(runs, found["alone"], "p99_ms"))
+        figures.append(middle(runs, "handled_percent", 1))
+        lines.append(f"| {NAMES[variant]} | {' | '.join(figures)} |")
+    return lines
+
+
+def text_of(
+    found: dict[str, dict[str, list[Figures]]], given: argparse.Namespace, head: Sequence[str]
+) -> str:
+    """The result."""
+    noisy = BURST / (BURST + BURST_S * RATE)
+    load = (
+        f"- {RATE} records a second of {KEYS:,} keys, {HANGING} of which hang for ever; one more "
+        f"key brings {100 * noisy:.0f} % of all, {BURST:,} at once every {BURST_S} s; "
+        f"{given.seconds} s; 64 slots, a consume timeout of 60 s; {given.rounds} rounds."
+    )
+    judged = (
+        "- Of healthy keys, from produce to the start of the handler. The three run at the same "
+        "time: three workers, their producers and a broker share two cores."
+    )
+    repeat = "- Repeat: `python -m benchmarks.fairness`."
+    lines = ["# Fairness between keys", "", *head, load, judged, repeat]
+    for ordering, one in found.items():
+        name = "Unordered" if ordering == "unordered" else "In key order"
+        lines += ["", f"## {name}, a handler of {1000 * WORK_S[ordering]:g} ms", "", *table(one)]
+    return "\n".join([*lines, ""])
+
+
+def main() -> None:
+    """Measure, or be one of the processes that are measured."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=int, default=SECONDS)
+    parser.add_argument("--ordering", nargs="+", choices=tuple(WORK_S), default=tuple(WORK_S))
+    parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--write", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.write:
+        servers, topic, variant, seconds = given.write
+        write(servers, topic, variant, int(seconds))
+        return
+    if given.case:
+        servers, ordering, variant, seconds = given.case
+        print(json.dumps(run(servers, ordering, variant, int(seconds))), flush=True)
+        return
+    head = [line for line in machine.told() if not line.startswith("- aiokafka")][:2]
+    with open_broker() as broker:
+        text = text_of(measured(broker.bootstrap_servers, given), given, head)
+    (FOLDER / "fairness.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

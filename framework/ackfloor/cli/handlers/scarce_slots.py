@@ -1,0 +1,85 @@
+"""What holds up a handler although nothing fails: noisy and hanging keys, and slots all taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ackfloor.cli.shared.run_address import age_s, workers_of
+from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.printable import plain
+
+#: How many keys a line names.
+MOST_NAMED = 5
+
+
+def noisy_key_remarks(state: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each handler with noisy or hanging keys, of all workers together."""
+    of_handler: dict[str, list[Mapping[str, Any]]] = {}
+    for _, worker in workers_of(state):
+        for handler in worker["handlers"]:
+            # An older run does not tell.
+            keys = handler.get("noisy_keys")
+            if keys and keys["noisy"] + keys["hanging"]:
+                of_handler.setdefault(handler["name"], []).append(keys)
+    for name, each in sorted(of_handler.items()):
+        noisy, hanging, behind = (sum(k[n] for k in each) for n in ("noisy", "hanging", "behind"))
+        what = [_counted(noisy, "noisy key"), _counted(hanging, "hanging key")]
+        keys = ", ".join(text for text in what if text)
+        records = _counted(behind, "record") or "nothing"
+        yield f"{name}: {keys}, {records} behind; the newest: {_named(each)}"
+
+
+def _counted(count: int, what: str) -> str:
+    """Empty where there is none."""
+    return f"{count} {what}{'' if count == 1 else 's'}" if count else ""
+
+
+def _named(each: Sequence[Mapping[str, Any]]) -> str:
+    """The newest keys of all workers, as many as a line has room for."""
+    newest = (key for keys in each for key in keys["newest"])
+    named = dict.fromkeys(
+        f"{_shown(key['key'])} ({'hanging' if key['hanging'] else 'noisy'})" for key in newest
+    )
+    return ", ".join(list(named)[:MOST_NAMED])
+
+
+def _shown(key: str | None) -> str:
+    """A key in a line, as far as redaction has left it."""
+    return "(not shown)" if key is None else " ".join(plain(key).split())
+
+
+def full_slot_remarks(state: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each worker and handler that has nothing but deliveries that run far longer than
+    usual: since when the longest runs, when it ends, and what frees the slots sooner."""
+    for number, worker in workers_of(state):
+        since_s = age_s(state, worker)
+        for handler in worker["handlers"]:
+            slots = handler.get("long_slots")
+            if slots and slots["full"] and handler["oldest"]:
+                yield (
+                    f"worker {number}: all {slots['count']} slots of {handler['name']} are held by "
+                    f"deliveries that run far longer than usual, {_longest(handler, since_s)}; "
+                    f"a shorter {_lever(handler)} frees them sooner"
+                )
+
+
+def _longest(handler: Mapping[str, Any], since_s: float) -> str:
+    """For how long the longest-running delivery runs, and when it ends at the latest."""
+    longest = handler["oldest"][0]
+    running, left_s = _rounded(longest["running_s"] + since_s), longest["left_s"]
+    if left_s is None:
+        return f"the longest for {running}, without a deadline"
+    if left_s <= since_s:
+        return f"the longest for {running}, beyond its deadline"
+    return f"the longest for {running}, {_rounded(left_s - since_s)} before its deadline"
+
+
+def _lever(handler: Mapping[str, Any]) -> str:
+    timeout_s = handler["consume_timeout_s"]
+    now = "none" if timeout_s is None else format_duration(timeout_s)
+    return f"handlers.{handler['name']}.consume_timeout ({now} now)"
+
+
+def _rounded(seconds: float) -> str:
+    return format_duration(max(1, round(seconds)))

@@ -1,0 +1,142 @@
+"""SessionWatch: notices that the group's coordinator has been silent for a session (KIP-848).
+
+A member that the coordinator does not hear for a session is thrown out, and others get its
+partitions. Under the classic protocol the client counts that time as well, and gives its partitions
+up at the end of it. Under KIP-848 librdkafka (2.16.0) does not: as long as the coordinator is away
+from this worker alone, while it can read from other brokers, it reads and handles on, hours if it
+must, beside the new owner of each partition. Nobody's commit is lost by that (the broker refuses
+those of a member that it has thrown out), but each record is handled twice, and the order of a key
+is that of two workers.
+
+So a thread asks the coordinator several times in a session for a commit that does not exist. The
+request takes the way of the heartbeats, so its answer says that they get through as well. A member
+without answers stops a heartbeat before its session can end, counted from the last request that was
+answered; it goes on when answers have come for longer than a heartbeat, because by then a member
+that was thrown out has been told so.
+
+Time without an attempt is no silence: a process that stood still has not asked, and its client is
+told by the first heartbeat afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from ackfloor.kafka.client.admin_client import quiet_admin
+from ackfloor.kafka.client.client_errors import error_text
+from ackfloor.kafka.client.client_options import KafkaOptions, admin_config
+
+log = logging.getLogger("ackfloor.kafka")
+
+#: The longest time limit of a request: a worker that ends waits for one.
+REQUEST_S = 5.0
+#: A partition that no topic has: a transaction of somebody never delays the answer.
+NOBODYS = 2**31 - 1
+#: How often in a session the coordinator is asked.
+ASKED_IN_A_SESSION = 15
+
+
+class Session(NamedTuple):
+    """How long a member may be silent, and how often it lets itself be heard, in seconds."""
+
+    timeout_s: float = 45.0
+    heartbeat_s: float = 5.0
+
+    @property
+    def limit_s(self) -> float:
+        """How old the last answer may be: the last heartbeat may have been one earlier.
+
+        Where heartbeats are so rare that one missed ends the session, half of it has to do.
+        """
+        return max(self.timeout_s - self.heartbeat_s, self.timeout_s / 2)
+
+
+class SessionWatch:
+    """Whether the coordinator has answered within the session; see the head of this file.
+
+    Args:
+        options: the client's properties.
+        group: the consumer group, whose session the brokers decide.
+
+    Raises:
+        ConfigError: an admin property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions, group: str) -> None:
+        self._admin_config = admin_config(options)
+        self._group = group
+        #: The brokers' default until they have told the group's own.
+        self.session = Session()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        #: When the last request that was answered was sent (monotonic seconds), and the first one
+        #: since which all were.
+        self._heard_s = self._unbroken_s = 0.0
+        #: Why the last request was not answered; empty if it was.
+        self._why = ""
+
+    def start(self, consumer: Consumer, topic: str) -> None:
+        """Begin to ask through a member's client; about a topic that it may read."""
+        self._heard_s = self._unbroken_s = time.monotonic()
+        self._thread = threading.Thread(
+            target=self._run, args=(consumer, topic), name="ackfloor:session", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more, and wait for the outstanding answer: the client may be closed then."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(REQUEST_S + 1.0)
+
+    def silence(self) -> str:
+        """Why the member may have been thrown out by now; empty if it can't have been."""
+        why, silent_s = self._why, time.monotonic() - self._heard_s
+        if not why or silent_s < self.session.limit_s:
+            return ""
+        return f"no answer for {silent_s:.0f} s: {why}"
+
+    def steady(self) -> bool:
+        """Whether answers have come for long enough to know that the member is still one."""
+        if self._why:
+            return False
+        return time.monotonic() - self._unbroken_s > self.session.heartbeat_s * 1.5
+
+    def _run(self, consumer: Consumer, topic: str) -> None:
+        self._learn()
+        asked = TopicPartition(topic, NOBODYS)
+        every_s = self.session.timeout_s / ASKED_IN_A_SESSION
+        # As long as the client waits for a heartbeat: what is slow is not silent.
+        patience_s = min(self.session.heartbeat_s, REQUEST_S)
+        while not self._ending.wait(every_s):
+            began_s = time.monotonic()
+            try:
+                consumer.committed([asked], timeout=patience_s)
+            except KafkaException as exc:
+                self._why = error_text(exc)
+            else:
+                if self._why:
+                    self._unbroken_s = began_s
+                self._heard_s, self._why = began_s, ""
+
+    def _learn(self) -> None:
+        """Ask for the group's session; without an answer it is the brokers' default."""
+        resource = ConfigResource(ResourceType.GROUP, self._group)
+        admin, _ = quiet_admin(self._admin_config)
+        try:
+            asked = admin.describe_configs([resource], request_timeout=REQUEST_S)[resource]
+            found = asked.result(REQUEST_S + 1.0)
+            timeout, heartbeat = (
+                int(found[f"consumer.{name}.ms"].value) / 1000
+                for name in ("session.timeout", "heartbeat.interval")
+            )
+        except (KafkaException, TimeoutError, KeyError, TypeError, ValueError) as exc:
+            log.debug("the session of group %s is not known: %s", self._group, exc)
+        else:
+            self.session = Session(timeout, heartbeat)

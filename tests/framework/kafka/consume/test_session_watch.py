@@ -1,0 +1,231 @@
+"""A member whose coordinator is silent handles nothing that others may have by now (KIP-848)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import TopicPartition as Partition
+from ackfloor.kafka.consume import session_watch
+from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
+from ackfloor.kafka.consume.session_watch import Session, SessionWatch
+from ackfloor.kafka.consume.source import KafkaSource
+from tests.framework.kafka.consume.test_membership import opened
+from tests.framework.kafka.wire import (
+    Listener,
+    fresh,
+    make_topic,
+    options_of,
+    produce,
+    pump,
+    until,
+)
+
+#: Short enough to be waited for, and far from what a busy machine takes for one request.
+SHORT = Session(timeout_s=0.6, heartbeat_s=0.1)
+
+
+class Coordinator:
+    """Answers a request for commits, or does not; in place of a client."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.asked = 0
+        self.standing = threading.Event()
+        self.standing.set()
+
+    def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
+        """An answer, or the client's error."""
+        self.asked += 1
+        self.standing.wait()
+        if self.away:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return partitions
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    """One that answers."""
+    return Coordinator()
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator) -> Any:
+    """A watch of a short session, which asks the coordinator."""
+    monkeypatch.setattr(SessionWatch, "_learn", lambda self: None)
+    made = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
+    made.session = SHORT
+    made.start(cast("Consumer", coordinator), "orders")
+    yield made
+    coordinator.standing.set()
+    made.stop()
+
+
+def test_a_session_without_answers_may_be_over(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """One request without an answer says nothing yet; the reason is told."""
+    coordinator.away = True
+    failed = coordinator.asked + 2
+    until(lambda: coordinator.asked >= failed)
+    until(watch.silence)
+    assert "_TIMED_OUT" in watch.silence()
+
+
+def test_answers_have_to_come_for_longer_than_a_heartbeat(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """The first one may come before the heartbeat whose answer says that the member is out."""
+    coordinator.away = True
+    until(watch.silence)
+    assert not watch.steady()
+    coordinator.away = False
+    until(lambda: not watch.silence())
+    until(watch.steady)
+    assert time.monotonic() - watch._unbroken_s > SHORT.heartbeat_s
+
+
+def test_a_process_that_stood_still_has_not_been_silent(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """It has not asked: the first heartbeat afterwards says whether it is still a member."""
+    coordinator.standing.clear()
+    asked = coordinator.asked
+    until(lambda: coordinator.asked > asked)
+    time.sleep(2 * SHORT.timeout_s)
+    assert watch.silence() == ""
+
+
+def test_it_stops_a_heartbeat_before_its_session_can_end() -> None:
+    """The coordinator counts from a heartbeat, which may have been one before the last answer."""
+    assert Session(45.0, 5.0).limit_s == 40.0
+    # A moment without an answer is no silence where the two are nearly the same.
+    assert Session(6.0, 5.0).limit_s == 3.0
+
+
+def test_a_session_that_nobody_tells_is_the_brokers_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where DESCRIBE_CONFIGS is not granted on the group."""
+    monkeypatch.setattr(session_watch, "REQUEST_S", 0.1)
+    watch = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
+    watch._learn()
+    assert watch.session == Session(45.0, 5.0)
+
+
+@pytest.mark.kafka
+def test_the_group_tells_its_session(bootstrap_servers: str) -> None:
+    """Each group may have its own, whatever the brokers' default is."""
+    group = fresh("g")
+    entry = ConfigEntry(
+        "consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(60)
+    watch = SessionWatch(options_of(bootstrap_servers, "broker"), group)
+
+    def told() -> bool:
+        watch._learn()
+        return watch.session == Session(50.0, 1.0)
+
+    until(told)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("protocol", ["cooperative", "eager"])
+def test_where_the_client_counts_itself_nobody_else_does(
+    bootstrap_servers: str, sources: list[KafkaSource], protocol: str
+) -> None:
+    """Under the classic protocol librdkafka gives its partitions up at the end of its session."""
+    topic = make_topic(bootstrap_servers)
+    source, _ = opened(sources, bootstrap_servers, fresh("g"), topic, protocol)
+    assert source._session_watch is None
+
+
+def test_a_reader_that_is_no_member_has_no_session() -> None:
+    """In broadcast mode the settings of the group's consumers hold as well."""
+    source = KafkaBroadcastSource(options_of("127.0.0.1:1", "broker"), "g")
+    assert source._session_watch is None
+
+
+def silenced(
+    monkeypatch: pytest.MonkeyPatch, source: KafkaSource, seen: Listener
+) -> pytest.MonkeyPatch:
+    """The coordinator of a source's group is silent for long."""
+    monkeypatch.setattr(SessionWatch, "silence", lambda self: "no answer for 41 s")
+    monkeypatch.setattr(SessionWatch, "steady", lambda self: False)
+    pump(source, lambda: seen.lost)
+    return monkeypatch
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("both_ways")
+def test_a_silent_coordinator_takes_every_partition_until_it_answers(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read meanwhile, it is told, and work goes on where the group stands."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    for partition in (0, 1):
+        produce(bootstrap_servers, topic, 5, partition)
+    source, seen = opened(sources, bootstrap_servers, group, topic, "broker")
+    pump(source, lambda: len(seen.records) == 10)
+    source.commit([CommitPosition(topic, 0, 3, "", 1)], wait=True)
+    silenced(monkeypatch, source, seen)
+    assert sorted(seen.lost) == [Partition(topic, 0), Partition(topic, 1)]
+    assert "no answer" in source.troubles()[f"group {group}"].why
+    produce(bootstrap_servers, topic, 2)
+    for _ in range(20):
+        source.poll(0.05)
+    assert len(seen.records) == 10
+    monkeypatch.setattr(SessionWatch, "silence", lambda self: "")
+    monkeypatch.setattr(SessionWatch, "steady", lambda self: True)
+    pump(source, lambda: len(seen.records) == 10 + 4 + 5)
+    assert [(s.partition, s.position) for s in sorted(seen.starts[2:])] == [(0, 3), (1, 0)]
+    assert sorted((r.partition(), r.offset()) for r in seen.records[10:]) == [
+        *((0, offset) for offset in range(3, 7)),
+        *((1, offset) for offset in range(5)),
+    ]
+    assert source.troubles() == {}
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("both_ways")
+def test_what_was_given_up_and_goes_to_another_member_is_not_told_again(
+    bootstrap_servers: str, sources: list[KafkaSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group takes partitions back that the listener has given up already."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    source, seen = opened(sources, bootstrap_servers, group, topic, "broker")
+    pump(source, lambda: len(seen.starts) == 2)
+    with monkeypatch.context() as silent:
+        silenced(silent, source, seen)
+        other, others = opened(sources, bootstrap_servers, group, topic, "broker")
+        # It is as silent as the first one, from its first turn on: it gives up what it gets.
+        until(lambda: (source.poll(0.02), other.poll(0.02), others.starts)[-1])
+    monkeypatch.setattr(SessionWatch, "steady", lambda self: True)
+
+    def shared() -> bool:
+        source.poll(0.02)
+        other.poll(0.02)
+        return len(seen.starts) == 3
+
+    until(shared)
+    assert seen.revoked == []
+    taken = {(s.topic, s.partition) for s in others.starts[-1:]}
+    assert {(s.topic, s.partition) for s in seen.starts[2:]} == {
+        (topic, partition) for partition in (0, 1)
+    } - taken
