@@ -14,12 +14,12 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.cases import RECORDS, Run
+from benchmarks.cases import USUAL, Run
 from benchmarks.measured import RunFailed, end, heard, started
 from benchmarks.peers.installed import PEERS, NotInstalled
 from benchmarks.peers.work import STRAGGLER, is_straggler
 from benchmarks.speed import Entry, Found
-from benchmarks.topic import Contents, filled
+from benchmarks.topic import filled
 
 TITLE = "killed while 0.01 % take 10 s"
 #: The first tenth of these is warm-up; how many there are in the topic is another matter.
@@ -36,7 +36,7 @@ LOOK_S = 0.5
 
 def crash(servers: str, peers: set[str], rounds: int, step: Callable[[str], None]) -> Found:
     """Everybody in turn, in interleaved rounds."""
-    topic = filled(servers, Contents(RECORDS))
+    topic = filled(servers, USUAL)
     entries = [Entry(run) for run in RUNS if run.peer in peers]
     for number in range(rounds):
         for entry in entries:
@@ -53,7 +53,7 @@ def _one(entry: Entry, servers: str, topic: str) -> dict[str, float]:
     argv = [*peer.command(), "stragglers", "unordered", servers, topic, str(COUNT)]
     with tempfile.TemporaryDirectory() as folder:
         shared = Path(folder, "seen")
-        shared.write_bytes(bytes(RECORDS))
+        shared.write_bytes(bytes(USUAL.records))
         group = f"crash-{uuid.uuid4().hex[:8]}"
         env = {**peer.env, "BENCH_GROUP": group, "BENCH_SEEN": str(shared)}
         with shared.open("r+b") as file, mmap.mmap(file.fileno(), 0) as seen:
@@ -74,7 +74,7 @@ def _one(entry: Entry, servers: str, topic: str) -> dict[str, float]:
 
 
 def _handled(seen: mmap.mmap) -> int:
-    return RECORDS - seen[:].count(0)
+    return USUAL.records - seen[:].count(0)
 
 
 def _come_past(seen: mmap.mmap, count: int) -> float:
@@ -84,7 +84,7 @@ def _come_past(seen: mmap.mmap, count: int) -> float:
         RunFailed: that takes too long.
     """
     began_s = time.monotonic()
-    while _handled(seen) < min(count, RECORDS - RECORDS // STRAGGLER):
+    while _handled(seen) < min(count, USUAL.records - USUAL.records // STRAGGLER):
         if time.monotonic() - began_s > LONGEST_S:
             raise RunFailed(f"{_handled(seen)} records handled after {LONGEST_S:g} s")
         time.sleep(LOOK_S)
