@@ -545,8 +545,8 @@ class Watch:
             self._resolved.setdefault(uid, set()).add(life.number)
             if self.fate.get(uid) != "handled":
                 self.fate[uid] = "dead"
-        elif parcel.envelope.reason is not Reason.HELD:
-            # What holds its key is in the DLQ already.
+        elif self.fate.get(uid) != "dead":
+            # Of what is in the DLQ a copy may still be written, late or because it holds its key.
             self.fate.pop(uid, None)
 
     def _check_copies(self, source: Place, parcel: PendingWrite, topic: str) -> None:

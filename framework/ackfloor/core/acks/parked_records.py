@@ -77,7 +77,10 @@ class ParkedRecords:
         attempt = read_count(headers.get(ATTEMPT)) or 0
         replays = read_count(headers.get(REPLAYS)) or 0
         written_ms = read_count(headers.get(ORIGIN_TIMESTAMP))
-        return ParkedRecord(record.offset(), key, origin_offset, attempt, replays, written_ms)
+        _, timestamp_ms = record.timestamp()
+        return ParkedRecord(
+            record.offset(), key, origin_offset, attempt, replays, written_ms, timestamp_ms
+        )
 
     def _is_settled(self, record: Record) -> bool:
         epoch = record.leader_epoch()

@@ -499,10 +499,16 @@ def _follows(one: TrackedDelivery, other: TrackedDelivery) -> bool:
     return other.assignment is one.assignment and other.record_offset > one.record_offset
 
 
-def newness(delivery: TrackedDelivery) -> tuple[int, int]:
-    """Which of two copies of a record is the later one: that with more redrives, or attempts."""
+def newness(delivery: TrackedDelivery) -> tuple[int, int, int]:
+    """Which of two copies of a record is the later one: that with more redrives, or attempts.
+
+    A hop and a renewal change neither; then it is the one that was written later, because
+    retention takes the other one first.
+    """
     envelope = delivery.envelope
-    return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
+    if envelope is None:
+        return 0, 0, delivery.timestamp
+    return envelope.replays, envelope.attempt, delivery.timestamp
 
 
 def has_order(delivery: TrackedDelivery) -> bool:

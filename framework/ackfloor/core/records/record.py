@@ -101,7 +101,7 @@ class ParkedRecord(NamedTuple):
     `offset` is its own there; `origin_offset` where it was first delivered, in the same partition
     of the source topic; `attempt` how many deliveries it had since it was redriven last, and
     `replays` how often it was. `origin_timestamp_ms` is that of the record there, None where it is
-    not known: another record at its offset has another one.
+    not known: another record at its offset has another one. `timestamp_ms` is its own.
     """
 
     offset: int
@@ -110,6 +110,7 @@ class ParkedRecord(NamedTuple):
     attempt: int
     replays: int = 0
     origin_timestamp_ms: int | None = None
+    timestamp_ms: int = 0
 
 
 class StartPosition(NamedTuple):

@@ -52,9 +52,10 @@ class _Copy(NamedTuple):
     record: ParkedRecord
 
     @property
-    def newness(self) -> tuple[int, int]:
-        """Which of two copies is the later one: see `quarantined_keys`."""
-        return self.record.replays, self.record.attempt
+    def newness(self) -> tuple[int, int, int]:
+        """Which of two copies is the later one: see `queues.quarantine.newness`."""
+        record = self.record
+        return record.replays, record.attempt, record.timestamp_ms
 
     @property
     def unread(self) -> Unread:

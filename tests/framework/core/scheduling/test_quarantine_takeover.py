@@ -336,6 +336,24 @@ def test_the_copy_with_more_attempts_is_kept_wherever_it_is() -> None:
     assert world.engine.flow.open_count == 0
 
 
+@pytest.mark.parametrize(("first", "then"), [(LONG, SHORT), (SHORT, LONG)])
+def test_the_copy_that_was_written_later_is_kept(first: str, then: str) -> None:
+    """A hop spends no attempt, and the other one is what retention takes first."""
+    world = QuarantineWorld(rules())
+    world.stored[SOURCE, 0] = (1, "")
+    world.append(first, headers=parked_headers(0))
+    world.tick(5.0)
+    world.append(then, headers=parked_headers(0))
+    world.gain()
+    assert world.engine.assignments[first, 0].superseded == {0}
+    assert world.engine.assignments[then, 0].superseded == set()
+    world.poll()
+    world.remove(first, 1)
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 2)]
+    assert not world.quarantined
+
+
 def test_one_that_was_redriven_is_kept_before_any_other() -> None:
     """T2: its attempts were counted from the start."""
     world = QuarantineWorld(rules(after_dead_letter="hold"))
