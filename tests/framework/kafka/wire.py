@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -263,6 +265,22 @@ def commit(source: KafkaSource, topic: str, position: int, metadata: str = "") -
     wanted = CommitPosition(topic, 0, position, metadata, 1)
     source.commit([wanted], wait=True)
     return wanted
+
+
+def throw_out(servers: str, group: str, membership: object) -> None:
+    """Have the only broker take a member for one that has left: the LeaveGroup request, version 0.
+
+    `membership` is what the member's client tells of it.
+    """
+    assert isinstance(membership, bytes)
+    member = membership.split(b"\0")[-2]
+    names = b"".join(struct.pack(">h", len(each)) + each for each in (group.encode(), member))
+    request = struct.pack(">hhih", 13, 0, 1, -1) + names
+    host, port = servers.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), BOUND_S) as broker:
+        broker.sendall(struct.pack(">i", len(request)) + request)
+        answer = broker.recv(64)
+    assert struct.unpack(">iih", answer) == (6, 1, 0), answer
 
 
 def committed_records(

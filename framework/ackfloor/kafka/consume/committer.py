@@ -11,6 +11,10 @@ request succeeded, and asking has a time limit. Positions that the group does no
 again: under KIP-848 the group refuses a commit sent at the moment in which the member gets a new
 epoch (STALE_MEMBER_EPOCH), and accepts it shortly after. What the group does not have in the end
 counts as not committed: records are redelivered, none is lost.
+
+A member that the group has thrown out commits nothing. A group of others refuses it, but one that
+is empty by then takes positions from anybody: those of an owner that is late would undo what later
+owners have committed, and with it the transactions that say which records are parked.
 """
 
 from __future__ import annotations
@@ -24,11 +28,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.kafka.client.client_errors import error_text
+from ackfloor.kafka.groups.generation import fences_nothing
 
 log = logging.getLogger("ackfloor.kafka")
 
 Result = tuple[CommitPosition, str | None]
 
+#: Why nothing is committed.
+THROWN_OUT = "refused: the group has thrown this worker out"
 #: Seconds before each further attempt of a commit that must be answered now.
 AGAIN_S = (0.1, 0.3, 0.6)
 
@@ -48,6 +55,9 @@ class Committer:
         """Send one request; its results are reported in a later poll."""
         for position in positions:
             self._outstanding[position.topic, position.partition] = position
+        if fences_nothing(consumer.consumer_group_metadata()):
+            self._settle([(position, THROWN_OUT) for position in positions])
+            return
         try:
             consumer.commit(offsets=[offset_of(p) for p in positions], asynchronous=True)
         except KafkaException as exc:

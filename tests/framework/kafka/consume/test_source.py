@@ -6,13 +6,15 @@ import time
 from collections.abc import Sequence
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from ackfloor.core.records.record import CommitPosition, Record
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.consume.committer import THROWN_OUT
 from ackfloor.kafka.consume.source import KafkaSource
+from ackfloor.kafka.groups.generation import fences_nothing
 from tests.framework.kafka.wire import (
     Listener,
     commit,
@@ -23,6 +25,7 @@ from tests.framework.kafka.wire import (
     produce,
     pump,
     stored,
+    throw_out,
     until,
 )
 
@@ -194,6 +197,27 @@ def test_a_refused_commit_is_reported_and_never_raised(
     assert "refused" in str(listener.commits[1][1])
     commit(source, topic, 1)
     assert listener.commits[2][1] is None
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_who_was_thrown_out_undoes_no_commit_of_a_later_owner(
+    bootstrap_servers: str, sources: list[KafkaSource], wait: bool
+) -> None:
+    """All members were thrown out: a group without any takes positions from anybody."""
+    topic, group = make_topic(bootstrap_servers), fresh("g")
+    source, listener = join(
+        sources, bootstrap_servers, group, topic, **{"heartbeat.interval.ms": 100}
+    )
+    throw_out(bootstrap_servers, group, source.membership())
+    # The client knows it, and the owner thread does not yet: it is not polling.
+    until(lambda: fences_nothing(source.membership()))
+    later = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    later.commit(offsets=[TopicPartition(topic, 0, 9)], asynchronous=False)
+    assert stored(bootstrap_servers, group, topic).offset == 9, "brokers refuse it now"
+    source.commit([CommitPosition(topic, 0, 5, "af1", 1)], wait=wait)
+    pump(source, lambda: listener.lost)
+    assert stored(bootstrap_servers, group, topic).offset == 9
+    assert [why for _, why in listener.commits] == [THROWN_OUT]
 
 
 def test_a_failing_callback_fails_the_source(
