@@ -26,9 +26,10 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.core.values.sizes import parse_size
 from ackfloor.errors import ConfigError
 from ackfloor.settings import Settings
-from ackfloor.settings.layers import environment_layer, set_layer
+from ackfloor.settings.layers import set_layer
 from ackfloor.settings.names import APP, HANDLER, KAFKA, REDACTION
 from ackfloor.settings.show import rows
+from ackfloor.settings.variables import environment_place
 from tests.fuzz.target import Target, halves, joined, scratch, text_of
 
 SECRET = "hunter2-is-secret"
@@ -95,7 +96,7 @@ def check_environments(data: bytes) -> None:
     variables = {f"ACKFLOOR_{name}": value for name, value in pairs if "_FILE" not in name.upper()}
     _load(data, environment=variables, config=None)
     with suppress(ConfigError):
-        environment_layer(variables)
+        environment_place(variables)
     named = {name: value for name, value in pairs if name and "_file" not in name.lower()}
     with suppress(ConfigError):
         _load(data, environment={}, above=set_layer(named), file={})

@@ -135,6 +135,7 @@ class Change:
         silent: the workers that did not answer in time; they apply it later.
         ends: how many running deliveries the change ended, or would end, at once.
         overdue: the longest running of these.
+        group: of the app whose settings they are.
     """
 
     changed: tuple[Changed, ...]
@@ -143,6 +144,7 @@ class Change:
     silent: tuple[int, ...]
     ends: int
     overdue: tuple[Overdue, ...]
+    group: str = ""
 
     @classmethod
     def of(cls, request: Request[Any, Answer], changed: tuple[Changed, ...] = ()) -> Change:

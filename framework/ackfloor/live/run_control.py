@@ -94,6 +94,7 @@ class ConfigControl(TokenControl[Callable[..., Change]]):
         change = self._does(values, dry_run=dry_run, wait_s=WAIT_S)
         return {
             "dry_run": dry_run,
+            "group": change.group,
             "changed": [asdict(each) for each in change.changed],
             "workers": change.workers(),
             "ends": change.ends,

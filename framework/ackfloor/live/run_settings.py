@@ -32,6 +32,7 @@ from ackfloor.live.worker_orders import WorkerOrders
 from ackfloor.runtime.logging.logs import set_log_level
 from ackfloor.runtime.supervision.channel import Kind
 from ackfloor.runtime.supervision.supervisor import Tell
+from ackfloor.settings.app_sections import own_name
 from ackfloor.settings.layers import Layer, set_layer, shown
 from ackfloor.settings.live_settings import (
     Changed,
@@ -64,6 +65,7 @@ class RunSettings:
         relaunch: makes the launch from the file's values and those of `config set`; raises
             SettingError.
         config: the settings file named on the command line.
+        group: the app's group as its code names it; file and environment may name another.
 
     Attributes:
         launch: the app with the settings in force now.
@@ -74,10 +76,10 @@ class RunSettings:
         SettingError: the settings are refused; nothing has been started yet.
     """
 
-    def __init__(self, relaunch: Relaunch, config: Path | None) -> None:
+    def __init__(self, relaunch: Relaunch, config: Path | None, group: str = "") -> None:
         self._relaunch = relaunch
         self.on_state: Callable[[SettingsState], None] = lambda _: None
-        self._file = SettingsFile(config)
+        self._file = SettingsFile(config, group=group)
         self._started_with = self._file.read()
         #: The part of the file that is in force.
         self._counts = self._started_with
@@ -165,7 +167,7 @@ class RunSettings:
         """Set settings for as long as the run lasts; waits until the running workers have them.
 
         Args:
-            values: by setting name.
+            values: by setting name, which may begin with the app's own section.
             dry_run: change nothing; only find out what would change.
             wait_s: how long to wait for the workers, in seconds.
 
@@ -173,8 +175,11 @@ class RunSettings:
             SettingError: refused; nothing was changed.
             TimeoutError: the run is not ready to take settings yet.
         """
-        wanted_change = _Wanted(dict(values), dry_run)
-        return Change.of(self._requests.ask(wanted_change, wait_s), wanted_change.changed)
+        group = self.launch.settings.group
+        own = {own_name(name, group): value for name, value in values.items()}
+        wanted_change = _Wanted(own, dry_run)
+        answers = self._requests.ask(wanted_change, wait_s)
+        return replace(Change.of(answers, wanted_change.changed), group=group)
 
     def _accept(self, request: Request[_Wanted, Answer], tell: Tell) -> None:
         wanted_change = request.asked

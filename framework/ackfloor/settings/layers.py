@@ -8,8 +8,7 @@ names the source of its value. Unknown names are refused here, where the source 
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from ackfloor.errors import ConfigError
 from ackfloor.settings import names
 from ackfloor.settings.handler_overrides import HandlerOverrides
 from ackfloor.settings.kafka_settings import PROPERTY_TABLES
-from ackfloor.settings.names import PREFIX, Path
+from ackfloor.settings.names import Path
 from ackfloor.settings.value_types import is_secret_property
 
 CONFIG_VARIABLE = "ACKFLOOR_CONFIG"
@@ -50,7 +49,7 @@ Layer = dict[Path, Assigned]
 
 def code_layer(sections: Mapping[str, object]) -> Layer:
     """The application's code: nested mappings, or models of the sections."""
-    return _checked(_tables(sections, "code"))
+    return tables_layer(sections, "code")
 
 
 def sections_of(group: str, options: Mapping[str, object]) -> dict[str, object]:
@@ -58,19 +57,6 @@ def sections_of(group: str, options: Mapping[str, object]) -> dict[str, object]:
     own = {name: value for name, value in options.items() if name not in OF_THEIR_OWN}
     apart = {name: options[name] for name in OF_THEIR_OWN if name in options}
     return {"app": {"group": group, **own}, **apart}
-
-
-def file_layer(path: FilePath) -> Layer:
-    """The settings of an `ackfloor.toml`."""
-    try:
-        with path.open("rb") as file:
-            tables = tomllib.load(file)
-    except OSError as exc:
-        reason = exc.strerror or type(exc).__name__
-        raise ConfigError("config", str(path), reason, "name a file that can be read") from None
-    except (ValueError, RecursionError) as exc:
-        raise ConfigError("config", str(path), f"not TOML: {exc}", "mend that line") from None
-    return _checked(_tables(tables, f"file {path}"))
 
 
 def find_file(given: FilePath | str | None, environment: Mapping[str, str]) -> FilePath | None:
@@ -89,13 +75,13 @@ def flag_layer(flags: Mapping[str, object]) -> Layer:
         if value is not None:
             path = tuple(name.split("."))
             layer[path] = Assigned(value, f"flag --{path[-1].replace('_', '-')}")
-    return _checked(layer)
+    return checked(layer)
 
 
 def set_layer(values: Mapping[str, object]) -> Layer:
     """What `config set` set, by setting name (`handlers.bill.consume_timeout`)."""
     source = "config set"
-    return _checked({path_of(name): Assigned(value, source) for name, value in values.items()})
+    return checked({path_of(name): Assigned(value, source) for name, value in values.items()})
 
 
 def path_of(name: str) -> Path:
@@ -114,81 +100,27 @@ def path_of(name: str) -> Path:
     return (section, settings_key(handler), key)
 
 
-def environment_layer(environment: Mapping[str, str]) -> Layer:
-    """The variables named `ACKFLOOR_...`; names are case-insensitive."""
-    layer: Layer = {}
-    for original, value in sorted(environment.items()):
-        variable = original.upper()
-        if not variable.startswith(PREFIX) or _is_other(variable, value):
-            continue
-        path = names.ALIASES.get(variable) or _path_of(variable)
-        source = f"environment {original}"
-        if path is None:
-            raise ConfigError(original, HIDDEN, "no such setting", _near(variable), source=source)
-        earlier = layer.get(path)
-        if earlier and earlier.value != value:
-            name = ".".join(path)
-            why = f"{earlier.source} sets {name} to something else"
-            raise ConfigError(original, shown(path, value), why, "keep one of the two")
-        layer[path] = Assigned(value, source)
-    return _checked(layer)
+def tables_layer(
+    sections: Mapping[str, object], source: str, known: Sequence[str] = SECTIONS
+) -> Layer:
+    """The settings of tables or models, by their sections.
 
+    Args:
+        sections: name -> table or model.
+        source: where they are.
+        known: the sections there may be, for messages.
 
-def _is_other(variable: str, value: str) -> bool:
-    twins = tuple(f"{PREFIX}{command}_" for command in names.COMMANDS)
-    return (
-        variable in names.OTHER_VARIABLES
-        or variable.startswith(twins)
-        or names.is_service_link(variable, value)
-    )
-
-
-def _path_of(variable: str) -> Path | None:
-    """`ACKFLOOR_APP__WORKERS` -> `("app", "workers")`; None where no section begins it."""
-    section, _, rest = variable.removeprefix(PREFIX).lower().partition("__")
-    if section not in SECTIONS or not rest:
-        return None
-    if section == "handlers":
-        return _handler_path(rest)
-    table, _, key = rest.partition("__")
-    if section == "kafka" and table in PROPERTY_TABLES and key:
-        return ("kafka", table, key.replace("_", "."))
-    return (section, rest)
-
-
-def _handler_path(rest: str) -> Path | None:
-    # From the end, because a handler's name may hold two underscores itself.
-    for keys in names.handler_keys():
-        ending = "__" + "__".join(keys)
-        if rest.endswith(ending) and len(rest) > len(ending):
-            return ("handlers", rest.removesuffix(ending), *keys)
-    name, _, key = rest.partition("__")
-    return ("handlers", name, *key.split("__")) if key else None
-
-
-def _near(variable: str) -> str:
-    short = (*names.OTHER_VARIABLES, *names.ALIASES)
-    long = tuple(setting.variable for setting in (*names.HANDLER, *names.FIXED))
-    # The last of one name counts: without a section, the variable without one is suggested.
-    known = {
-        each.removeprefix(PREFIX).rpartition("__")[2]: each
-        for each in ((*short, *long) if "__" in variable else (*long, *short))
-    }
-    otherwise = f"sections are {', '.join(f'{PREFIX}{s.upper()}__...' for s in SECTIONS)}"
-    return names.nearest(variable.removeprefix(PREFIX).rpartition("__")[2], known, otherwise)
-
-
-def _tables(sections: Mapping[str, object], source: str) -> Layer:
+    Raises:
+        ConfigError: a section or a name is unknown, or a section is no table.
+    """
     layer: Layer = {}
     for section, table in sections.items():
         if section not in SECTIONS:
-            fix = names.nearest(
-                section, {s: s for s in SECTIONS}, f"sections are {', '.join(SECTIONS)}"
-            )
+            fix = names.nearest(section, {s: s for s in known}, f"sections are {', '.join(known)}")
             raise ConfigError(section, HIDDEN, "no such section", fix, source=source)
         for path, value in _leaves((section,), _table((section,), table, source), source):
             layer[path] = Assigned(value, source)
-    return layer
+    return checked(layer)
 
 
 def _table(path: Path, value: object, source: str) -> Mapping[str, object]:
@@ -228,12 +160,12 @@ def _dotted(path: Path, table: Mapping[str, object]) -> Iterator[tuple[str, obje
             yield ".".join((*path, key)), value
 
 
-def _checked(layer: Layer) -> Layer:
+def checked(layer: Layer) -> Layer:
     """Refuse unknown names, and read what is given as a file (`sasl_password_file`)."""
-    checked: Layer = {}
+    found: Layer = {}
     for path, (value, source) in layer.items():
         if names.find(path) is not None:
-            checked[path] = Assigned(value, source)
+            found[path] = Assigned(value, source)
             continue
         base = (*path[:-1], path[-1].removesuffix(FILE_SUFFIX))
         setting = names.find(base) if path[-1].endswith(FILE_SUFFIX) else None
@@ -243,8 +175,8 @@ def _checked(layer: Layer) -> Layer:
         if base in layer:
             why = f"{'.'.join(base)} is set as well"
             raise ConfigError(".".join(path), value, why, "keep one of the two", source=source)
-        checked[base] = Assigned(_read(path, value, source), f"file {value} ({source})")
-    return checked
+        found[base] = Assigned(_read(path, value, source), f"file {value} ({source})")
+    return found
 
 
 def _read(path: Path, value: object, source: str) -> str:

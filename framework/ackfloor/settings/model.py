@@ -16,6 +16,7 @@ from ackfloor.declare.codec import SchemaDecoder
 from ackfloor.declare.registration import HandlerSpec, settings_key
 from ackfloor.errors import ConfigError
 from ackfloor.settings import layers, names
+from ackfloor.settings.app_sections import NOWHERE, Place, file_place, group_of
 from ackfloor.settings.app_settings import AppSettings
 from ackfloor.settings.handler_overrides import HandlerOverrides
 from ackfloor.settings.kafka_settings import KafkaSettings
@@ -23,6 +24,7 @@ from ackfloor.settings.layers import Assigned, Layer
 from ackfloor.settings.names import Path
 from ackfloor.settings.redaction_settings import RedactionSettings
 from ackfloor.settings.registry_settings import RegistrySettings
+from ackfloor.settings.variables import environment_place
 
 BUILT_IN = "built-in"
 
@@ -70,12 +72,15 @@ class Settings(BaseModel):
     ) -> Self:
         """Settings from everywhere, the strongest place last.
 
+        The app's group, which code, `[app]`, a variable or a flag names, selects its sections:
+        `[apps.<group>]` of the file and `ACKFLOOR_APPS__<GROUP>__...` of the environment.
+
         Args:
             code: sections as the application's code gives them.
             flags: command-line flags by setting name (`{"app.workers": 4}`); None is not given.
             config: the file; default: ACKFLOOR_CONFIG, or `ackfloor.toml` if it is here.
             environment: variables; default: the process's own.
-            file: what the file says, where it was read already.
+            file: what the file says for this app, where it was read already.
             above: the strongest layer (`config set`).
 
         Raises:
@@ -83,29 +88,30 @@ class Settings(BaseModel):
                 the place.
         """
         variables = os.environ if environment is None else environment
-        if file is None:
-            found = layers.find_file(config, variables)
-            file = layers.file_layer(found) if found else {}
-        merged = layers.code_layer(code or {})
-        replaced: list[Layer] = []
-        for layer in (
-            file,
-            layers.environment_layer(variables),
-            layers.flag_layer(flags or {}),
-            above or {},
-        ):
+        in_code, given = layers.code_layer(code or {}), layers.flag_layer(flags or {})
+        in_environment = environment_place(variables)
+        found = layers.find_file(config, variables) if file is None else None
+        in_file = file_place(found) if found else Place(file or {}, NOWHERE.section)
+        group = group_of(in_code, in_file.top, in_environment.top, given)
+        of_file, under_file = in_file.of(group)
+        of_environment, under_environment = in_environment.of(group)
+        merged, replaced = in_code, [under_file, under_environment]
+        for layer in (of_file, of_environment, given, above or {}):
             replaced.append({path: merged[path] for path in layer if path in merged})
-            merged |= layer
+            merged = merged | layer
         settings = cls._of(merged)
         for hidden in replaced:
-            cls._check_hidden(hidden)
+            cls.check_hidden(hidden)
         return settings
 
     @classmethod
-    def _check_hidden(cls, hidden: Layer) -> None:
-        """Refuse wrong values that a stronger layer hides: one day they would count.
+    def check_hidden(cls, hidden: Layer) -> None:
+        """Refuse wrong values that something stronger hides: one day they would count.
 
         Not of `[kafka]` and `[registry]`, whose settings are checked together.
+
+        Raises:
+            ConfigError: there is one.
         """
         apart = layers.OF_THEIR_OWN
         cls._of({path: found for path, found in hidden.items() if path[0] not in apart})
@@ -201,7 +207,8 @@ class Settings(BaseModel):
                     if known
                     else "there are no handlers"
                 )
-                fix = names.nearest(key, known, listed)
+                of_another = f"; that of another app belongs in [apps.<group>.handlers.{key}]"
+                fix = names.nearest(key, known, listed + of_another)
                 raise ConfigError(".".join(path), value, "no such handler", fix, source=source)
 
     def _apply(self, spec: HandlerSpec) -> HandlerSpec:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ackfloor.core.queues.flow_limits import FlowLimits
 from ackfloor.errors import ConfigError
 from ackfloor.settings import KafkaSettings, Settings, sections_of
-from ackfloor.settings.layers import environment_layer
+from ackfloor.settings.variables import environment_place
 
 
 def load(
@@ -204,7 +204,7 @@ def test_what_kubernetes_tells_of_a_service_is_no_setting() -> None:
         "ACKFLOOR_PORT_9600_TCP": "tcp://10.0.0.1:9600",
         "ACKFLOOR_PORT_9600_TCP_ADDR": "10.0.0.1",
     }
-    assert environment_layer(links) == {}
+    assert environment_place(links).top == {}
     for mistaken in ({"ACKFLOOR_PORT": "9600"}, {"ACKFLOOR_APP__SERVICE_HOST": "10.0.0.1"}):
         with pytest.raises(ConfigError, match="no such setting"):
             Settings.load({"app": {"group": "g"}}, environment=mistaken)

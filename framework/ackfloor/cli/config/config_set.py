@@ -42,8 +42,9 @@ def set_(
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.
 
-    It overrides flags, environment and file, and applies to records in flight at once. The run
-    writes its token to a file that only its user can read, and logs where.
+    It overrides flags, environment and file, whatever section they have it in, and applies to
+    records in flight at once. `--group` names the app where the file has several: the run must be
+    of that group. The run writes its token to a file that only its user can read, and logs where.
     """
     listen, token = credentials(listen, token_file, config_file)
     answer = post(listen, token, PATH, {"set": {name: value}, "dry_run": dry_run})
@@ -61,7 +62,9 @@ def _show(answer: Any) -> None:
     for each in answer["changed"]:
         typer.echo(f"{each['name']}  {each['before'] or 'unset'} -> {each['after'] or 'unset'}")
     applied = ", ".join(map(str, answer["workers"]["applied"])) or "none"
-    typer.echo(f"{would}applied by worker {applied}")
+    # An older run does not tell its group.
+    whose = f" of group {answer['group']}" if answer.get("group") else ""
+    typer.echo(f"{would}applied by worker {applied}{whose}")
     if answer["ends"]:
         records, were = ("record", "was") if answer["ends"] == 1 else ("records", "were")
         typer.echo(f"{answer['ends']} {records} in flight {would or were + ' '}parked at once")

@@ -10,7 +10,13 @@ import typer
 
 from ackfloor.cli.config.config_set import set_
 from ackfloor.cli.shared.command_options import Commands
-from ackfloor.cli.shared.parameters import ConfigOption, FactoryOption, Output, OutputOption
+from ackfloor.cli.shared.parameters import (
+    ConfigOption,
+    FactoryOption,
+    Output,
+    OutputOption,
+    SettingsSource,
+)
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 
 config_app = Commands(
@@ -38,21 +44,26 @@ def show(
         ),
     ] = None,
     factory: FactoryOption = False,
-    config_file: ConfigOption = None,
+    config: ConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Print every setting with its value and source; secrets are shown as ***.
 
-    The strongest source wins: command-line flag, environment, ackfloor.toml, code, built-in.
+    The strongest source wins: command-line flag, environment, ackfloor.toml, code, built-in. Of
+    the file and the environment, the section of the app's group counts, and more than the top
+    level. An app has its group; without one, `--group` names it.
     """
+    source = config or SettingsSource()
     if app is None:
-        shown = rows(Settings.load(config=config_file))
+        shown = rows(source.load())
     else:
         from ackfloor.loading import load_app
 
         loaded = load_app(app, factory=factory)
         code = sections_of(loaded.group, loaded.options)
-        shown = rows(Settings.load(code, config=config_file), loaded.handlers)
+        settings = Settings.load(code, config=source.config)
+        source.refuse_unless_of(settings)
+        shown = rows(settings, loaded.handlers)
     if output is Output.json:
         typer.echo(json.dumps([row._asdict() for row in shown], indent=2))
     else:

@@ -15,8 +15,8 @@ from ackfloor.cli.config.policy_show import show
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
     AppArgument,
-    ConfigOption,
     FactoryOption,
+    FileOption,
     Output,
     OutputOption,
 )
@@ -51,7 +51,7 @@ def preview(
         ),
     ] = None,
     factory: FactoryOption = False,
-    config: ConfigOption = None,
+    config: FileOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""

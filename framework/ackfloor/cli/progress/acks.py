@@ -92,7 +92,7 @@ def acks(
             table = output is RowsOutput.table
             width = TABLE_WIDTH if table else WIDTH
             rows = _rows(
-                found, state_if_any(listen, brokers.config), looking.written_ms(found), width
+                found, state_if_any(listen, brokers.source), looking.written_ms(found), width
             )
             return [_for_people(row, group) for row in rows] if table else rows
 

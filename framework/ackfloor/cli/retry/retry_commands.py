@@ -80,7 +80,7 @@ def ls(
             else:
                 count.add(envelope.not_before_ms or 0, now_ms)
         rows.append(_tier_row(topic, count))
-    state = {} if topics else state_if_any(listen, brokers.config)
+    state = {} if topics else state_if_any(listen, brokers.source)
     rows += blocked_rows(state, group)
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
     for text in (*not_named(state, ["blocked"]), *lane_remarks(state, ["quarantined"])):

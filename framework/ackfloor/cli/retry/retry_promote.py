@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +22,7 @@ from ackfloor.cli.shared.parameters import (
     BrokersOption,
     Output,
     OutputOption,
+    SettingsSource,
     YesOption,
 )
 from ackfloor.cli.shared.read_count import counted
@@ -83,11 +83,11 @@ def promote(
     waiting in a worker of these runs.
     """
     meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
+    how = How.of(dry_run, yes, listen, token_file, brokers.source, output)
     if is_retry_topic(meant.topic):
         _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers, DID_NOT_FAIL), how)
     else:
-        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.config)
+        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.source)
 
 
 def bury(
@@ -107,11 +107,11 @@ def bury(
     were not waiting in a worker of these runs.
     """
     meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.config, output)
+    how = How.of(dry_run, yes, listen, token_file, brokers.source, output)
     if is_retry_topic(meant.topic):
         _carry_out(Action.BURY, Selected.of(meant, wanted, brokers, _DEAD_ALREADY), how)
     else:
-        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.config)
+        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.source)
 
 
 def is_retry_topic(topic: str) -> bool:
@@ -121,7 +121,7 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def _move_heads(
-    action: LaneAction, meant: Places, wanted: DeadLetterFilter, how: How, config: Path | None
+    action: LaneAction, meant: Places, wanted: DeadLetterFilter, how: How, source: SettingsSource
 ) -> None:
     """The same for records of a source topic: those that block their lane."""
     if meant.only is None:
@@ -129,17 +129,17 @@ def _move_heads(
         raise typer.BadParameter(f"{meant.topic!r} is no retry topic: {fix}")
     if wanted != DeadLetterFilter():
         raise typer.BadParameter("records that block a lane are named; leave out what selects them")
-    readers = {name for run in how.runs.tokens for name in _readers(run, meant.topic, how, config)}
+    readers = {name for run in how.runs.tokens for name in _readers(run, meant.topic, how, source)}
     if not readers:
         runs = " or ".join(how.runs.tokens)
         raise ControlFailed(f"no worker of the run at {runs} reads {meant.topic}")
     move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
 
 
-def _readers(run: str, topic: str, how: How, config: Path | None) -> set[str]:
+def _readers(run: str, topic: str, how: How, source: SettingsSource) -> set[str]:
     """The handlers to which a run's workers give the records of a topic."""
     try:
-        state = read_state(run, config)
+        state = read_state(run, source)
     except ControlFailed:
         if how.runs.alone:
             raise

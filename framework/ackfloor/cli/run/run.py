@@ -20,8 +20,8 @@ import typer
 from ackfloor.cli.run.reload import run_reloading
 from ackfloor.cli.shared.parameters import (
     AppArgument,
-    ConfigOption,
     FactoryOption,
+    FileOption,
     ServersOption,
 )
 from ackfloor.errors import ConfigError, StartError
@@ -79,7 +79,7 @@ def run(
             "without it, wait for ever."
         ),
     ] = None,
-    config: ConfigOption = None,
+    config: FileOption = None,
     bootstrap_servers: ServersOption = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
@@ -152,7 +152,7 @@ def _supervised(
     def relaunch(file: Layer, above: Layer) -> Launch:
         return Launch.of(loaded, flags=given, only=only, file=file, above=above)
 
-    live = RunSettings(relaunch, config)
+    live = RunSettings(relaunch, config, loaded.group)
     launch = live.launch
     settings = launch.settings.app
     redaction = launch.settings.redaction.rules()

@@ -13,6 +13,7 @@ import ackfloor
 from ackfloor.cli.breaker.breaker_checks import of_partitions, of_policies
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
+    Brokers,
     BrokersOption,
     FactoryOption,
     Output,
@@ -63,9 +64,9 @@ def doctor(
     wait_s = parse_duration(connect_timeout, field="--connect-timeout")
     launch = None
     if app is not None:
-        launch = Launch.of(
-            load_app(app, factory=factory), flags=brokers.flags, config=brokers.config
-        )
+        of_app = Brokers.of_app(brokers.servers, brokers.config)
+        launch = Launch.of(load_app(app, factory=factory), flags=of_app.flags, config=of_app.config)
+        brokers.source.refuse_unless_of(launch.settings)
         launch.check_handlers()
     options = brokers.options() if launch is None else launch.kafka_options()
     connection = connect(options, wait_s)

@@ -12,8 +12,8 @@ from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     AppArgument,
+    AppBrokersOption,
     Brokers,
-    BrokersOption,
     DryRunOption,
     FactoryOption,
     Output,
@@ -43,7 +43,7 @@ def plan(
     ] = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: AppBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Show which topics exist, which would be created, and what differs. Changes nothing."""
@@ -60,7 +60,7 @@ def apply(
     dry_run: DryRunOption = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: AppBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Create the missing topics. Existing ones are never changed or deleted."""

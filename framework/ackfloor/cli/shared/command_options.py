@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -94,37 +94,54 @@ class Command(TyperCommand):
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:
     """A function in which the options replace the parameters that are `Made` of them."""
-    hints = get_type_hints(function, include_extras=True)
-    made = {
-        name: extra.of
-        for name, hint in hints.items()
-        for extra in getattr(hint, "__metadata__", ())
-        if isinstance(extra, Made)
-    }
-    if not made:
+    if not _made_of(function):
         return function
 
     @wraps(function)
     def command(**given: Any) -> None:
-        for name, make in made.items():
-            given[name] = make(**{each: given.pop(each) for each in signature(make).parameters})
-        function(**given)
+        function(**_filled(function, given))
 
-    parameters = [
-        one
-        for each in signature(function, eval_str=True).parameters.values()
-        for one in (
-            signature(made[each.name], eval_str=True).parameters.values()
-            if each.name in made
-            else (each,)
-        )
-    ]
     # Arguments first, as in the help and the reference.
-    parameters.sort(key=lambda each: each.default is not Parameter.empty)
+    parameters = sorted(_flat(function), key=lambda each: each.default is not Parameter.empty)
     keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
     command.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in keywords}
     return command
+
+
+def _made_of(function: Callable[..., object]) -> dict[str, Callable[..., object]]:
+    """The parameters that are made from options, and what makes them."""
+    return {
+        name: extra.of
+        for name, hint in get_type_hints(function, include_extras=True).items()
+        for extra in getattr(hint, "__metadata__", ())
+        if isinstance(extra, Made)
+    }
+
+
+def _flat(function: Callable[..., object]) -> list[Parameter]:
+    """The options of a function, those that its parameters are made of included.
+
+    An option that the function has itself and a part of it needs as well is one: its own.
+    """
+    made = _made_of(function)
+    found: dict[str, Parameter] = {}
+    for each in signature(function, eval_str=True).parameters.values():
+        if each.name not in made:
+            found[each.name] = each
+            continue
+        for one in _flat(made[each.name]):
+            found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def _filled(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a function from the values of its options."""
+    made = _made_of(function)
+    return {
+        name: made[name](**_filled(made[name], given)) if name in made else given[name]
+        for name in signature(function).parameters
+    }
 
 
 def _refuse_unknown_variables(root: Any) -> None:

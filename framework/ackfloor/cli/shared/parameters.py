@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from ackfloor.cli.shared.command_options import Made
+from ackfloor.errors import ConfigError
 from ackfloor.redrive import kafka_options
 from ackfloor.settings import Settings
 
@@ -41,7 +42,7 @@ OfGroupOption = Annotated[
     str | None,
     typer.Option("--group", envvar="ACKFLOOR_GROUP", help="Those of this consumer group."),
 ]
-ConfigOption = Annotated[
+FileOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
@@ -61,21 +62,73 @@ ServersOption = Annotated[
 ]
 
 
+SectionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        envvar="ACKFLOOR_GROUP",
+        help="The app of this consumer group: its section of the settings counts as well.",
+        show_default="the top level alone",
+    ),
+]
+
+
+class SettingsSource(NamedTuple):
+    """Where a command reads the settings of an app: the file, and the group that has a section."""
+
+    config: Path | None = None
+    group: str | None = None
+
+    @classmethod
+    def of(cls, config: FileOption = None, group: SectionOption = None) -> SettingsSource:
+        """From the options."""
+        return cls(config, group)
+
+    def load(self) -> Settings:
+        """The settings; raises ConfigError."""
+        return Settings.load(flags={"app.group": self.group}, config=self.config)
+
+    def refuse_unless_of(self, settings: Settings) -> None:
+        """Refuse a group that is not that of the named app; raises ConfigError."""
+        if self.group not in (None, settings.app.group):
+            why = f"the app's group is {settings.app.group!r}"
+            raise ConfigError("--group", self.group, why, "leave it out: the app has its group")
+
+
+ConfigOption = Annotated[SettingsSource | None, Made(SettingsSource.of)]
+
+
 class Brokers(NamedTuple):
     """The brokers that a command connects to, from the command line and the settings."""
 
     servers: str | None = None
     config: Path | None = None
+    group: str | None = None
 
     @classmethod
-    def of(cls, bootstrap_servers: ServersOption = None, config: ConfigOption = None) -> Brokers:
+    def of(
+        cls,
+        bootstrap_servers: ServersOption = None,
+        config: FileOption = None,
+        group: SectionOption = None,
+    ) -> Brokers:
         """From the options."""
+        return cls(bootstrap_servers, config, group)
+
+    @classmethod
+    def of_app(cls, bootstrap_servers: ServersOption = None, config: FileOption = None) -> Brokers:
+        """From the options of a command that names an app, which has its group."""
         return cls(bootstrap_servers, config)
 
     @property
     def flags(self) -> dict[str, object]:
         """The command line's values for `Settings.load`."""
-        return {"kafka.bootstrap_servers": self.servers}
+        return {"kafka.bootstrap_servers": self.servers, "app.group": self.group}
+
+    @property
+    def source(self) -> SettingsSource:
+        """Where the settings are read that are not about brokers."""
+        return SettingsSource(self.config, self.group)
 
     def settings(self) -> Settings:
         """The settings; raises ConfigError."""
@@ -87,5 +140,6 @@ class Brokers(NamedTuple):
 
 
 BrokersOption = Annotated[Brokers, Made(Brokers.of)]
+AppBrokersOption = Annotated[Brokers, Made(Brokers.of_app)]
 #: The default of that option: the settings name the brokers.
 OF_SETTINGS: Final = Brokers()

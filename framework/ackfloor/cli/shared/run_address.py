@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ackfloor.cli.shared.parameters import SettingsSource
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError, ConfigError
@@ -19,7 +20,7 @@ from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import SCHEME
 from ackfloor.live.token import FIELD, read_token, token_path
 from ackfloor.runtime.supervision.exit_codes import Exit
-from ackfloor.settings import Settings
+from ackfloor.settings.app_sections import section_name
 
 LAST_PORT = 65_535
 #: Seconds for a run to answer with its state, which it has in memory.
@@ -82,27 +83,39 @@ def address_of(listen: str) -> tuple[str, int]:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
 
 
-def read_state(listen: str | None, config: Path | None) -> Any:
+class OtherGroup(ControlFailed):
+    """The run at the address is not one of the group that was named."""
+
+
+def read_state(listen: str | None, source: SettingsSource | None) -> Any:
     """Read `/state` of a run.
 
     Args:
         listen: its address; None for the one in the settings.
-        config: the settings file.
+        source: where the settings are; it may name the group that the run must have.
 
     Raises:
-        ControlFailed: there is no answer, or it is not a run's.
+        ControlFailed: there is no answer, it is not a run's, or that of another group.
     """
-    listen = listen or Settings.load(config=config).app.listen
+    source = source or SettingsSource()
+    listen = listen or source.load().app.listen
     _, tree = _asked(listen, "GET", "/state", STATE_S)
     if not isinstance(tree, dict) or not isinstance(tree.get("workers"), dict):
         raise ControlFailed(f"{listen} is no run of ackfloor: it has no /state")
+    if source.group is not None and tree.get("group", source.group) != source.group:
+        raise OtherGroup(
+            f"the run at {listen} is of group {tree['group']!r}, not {source.group!r}: name the "
+            f"address of its run with --listen, or as listen in [{section_name(source.group)}.app]"
+        )
     return tree
 
 
-def state_if_any(listen: str | None, config: Path | None) -> Mapping[str, Any]:
-    """The run's state, empty if no run answers; with `--listen` a run must answer."""
+def state_if_any(listen: str | None, source: SettingsSource | None) -> Mapping[str, Any]:
+    """The run's state, empty if no run of the group answers; with `--listen` a run must answer."""
     try:
-        state: Mapping[str, Any] = read_state(listen, config)
+        state: Mapping[str, Any] = read_state(listen, source)
+    except OtherGroup:
+        return {}
     except ControlFailed:
         if listen is not None:
             raise
@@ -110,27 +123,32 @@ def state_if_any(listen: str | None, config: Path | None) -> Mapping[str, Any]:
     return state
 
 
-def runs_of(listen: list[str] | None, config: Path | None) -> list[str]:
+def runs_of(listen: list[str] | None, source: SettingsSource | None) -> list[str]:
     """The addresses of the runs to ask: as given, each once, or the settings' own."""
     given = list(dict.fromkeys(listen or ()))
-    return given or [Settings.load(config=config).app.listen]
+    return given or [(source or SettingsSource()).load().app.listen]
 
 
 def credentials(
-    listen: str | None, token_file: Path | None, config_file: Path | None
+    listen: str | None, token_file: Path | None, source: SettingsSource | None
 ) -> tuple[str, str]:
     """The address and the token of a run: as given, else from the settings.
 
     Raises:
-        ControlFailed: the address is invalid, or the token can't be read.
+        ControlFailed: the address is invalid, the token can't be read, or a group was named and
+            no run of it answers.
     """
+    source = source or SettingsSource()
     if listen is not None:
         address_of(listen)
     named = FIELD if token_file is None else "--token-file"
     if listen is None or token_file is None:
-        app = Settings.load(config=config_file).app
+        app = source.load().app
         listen = listen or app.listen
         token_file = token_file or token_path(listen, app.control_token_file)
+    if source.group is not None:
+        # The address may be a default that a run of another app has.
+        read_state(listen, source)
     try:
         return listen, read_token(token_file, named)
     except ConfigError as exc:
