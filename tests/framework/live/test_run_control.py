@@ -23,6 +23,7 @@ CHANGE = Change(
     (3,),
     7,
     (Overdue("bill", "orders", 1, 42, 1, 12.5),),
+    "billing",
 )
 
 
@@ -53,6 +54,7 @@ def test_a_change_is_made_and_told() -> None:
     assert status == 200
     assert json.loads(json.dumps(told)) == {
         "dry_run": True,
+        "group": "billing",
         "changed": [
             {
                 "name": "handlers.bill.concurrency", "before": "4", "after": "3",

@@ -50,7 +50,7 @@ class Run:
         def relaunch(file: Layer, above: Layer) -> Launch:
             return Launch.of(app, flags={}, file=file, above=above)
 
-        self.settings = RunSettings(relaunch, toml)
+        self.settings = RunSettings(relaunch, toml, app.group)
         self.states: list[SettingsState] = []
         self.settings.on_state = self.states.append
         self.sent: dict[int, list[SettingsVersion]] = {}
@@ -438,3 +438,52 @@ def test_a_request_that_nobody_looked_at_is_not_done_later(run: Run) -> None:
     run.start(0)
     run.step()
     assert run.launched(0).settings.app.max_open == 50_000
+
+
+APPS = """
+[apps.billing.handlers.bill]
+concurrency = 6
+[apps.billing.app]
+max_open = 500
+[apps.refunds.handlers.pay]
+concurrency = 1
+"""
+
+
+def test_a_run_of_a_file_with_several_apps_takes_its_section(run: Run) -> None:
+    """Also when the file changes; what belongs to another app changes nothing."""
+    run.write(APPS)
+    run.start(0)
+    assert concurrency(run.launched(0)) == 6
+    before = run.newest
+    run.write(APPS.replace("concurrency = 1", "concurrency = 2"))
+    assert (run.newest, run.settings.state.error) == (before, "")
+    run.write(APPS.replace("concurrency = 6", "concurrency = 5"))
+    assert concurrency(run.launched(0)) == 5
+    run.write(APPS.replace("max_open", "max_opn"))
+    assert "did you mean app.max_open? (from file" in run.settings.state.error
+    assert "[apps.billing])" in run.settings.state.error
+    assert concurrency(run.launched(0)) == 5
+
+
+@pytest.mark.parametrize("section", ["", "apps.billing."])
+def test_a_value_set_counts_above_the_app_s_section(run: Run, section: str) -> None:
+    """It may be named with its section; the answer says whose setting it is."""
+    run.write(APPS)
+    run.start(0)
+    name = f"{section}handlers.bill.concurrency"
+    change = run.change({name: "3"}, meanwhile=lambda: run.answer(0))
+    assert change.group == "billing"
+    assert [each.name for each in change.changed] == ["handlers.bill.concurrency"]
+    assert concurrency(run.launched(0)) == 3
+    # By its other name it is the same setting.
+    run.change({"handlers.bill.concurrency": "2"}, meanwhile=lambda: run.answer(0))
+    run.change({name: "4"}, meanwhile=lambda: run.answer(0))
+    assert concurrency(run.launched(0)) == 4
+
+
+def test_a_value_of_another_app_is_refused(run: Run) -> None:
+    """This run can't change it, and its group is told."""
+    run.start(0)
+    with pytest.raises(ConfigError, match="this app's group is 'billing'"):
+        run.change({"apps.refunds.handlers.pay.concurrency": "3"})

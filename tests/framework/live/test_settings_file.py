@@ -110,3 +110,32 @@ def test_a_link_that_is_turned_is_a_change(tmp_path: Path, toml: Path) -> None:
     fresh.replace(link)
     assert watch.looks(2) == [False, True]
     assert watch.file.read()[("app", "max_open")].value == 2
+
+
+TWO = "[app]\nmax_open = 1\n[apps.billing.app]\nmax_open = 5\n[apps.refunds.app]\nmax_open = 7\n"
+
+
+def test_it_is_read_for_the_app_of_a_group(toml: Path) -> None:
+    """The one that the code names, unless a variable or the file names another."""
+    toml.write_text(TWO)
+    assert SettingsFile(toml, {}, "billing").read()[("app", "max_open")].value == 5
+    renamed = SettingsFile(toml, {"ACKFLOOR_APP__GROUP": "refunds"}, "billing")
+    assert renamed.read()[("app", "max_open")].value == 7
+    toml.write_text(TWO.replace("[app]", '[app]\ngroup = "refunds"'))
+    assert SettingsFile(toml, {}, "billing").read()[("app", "max_open")].value == 7
+
+
+def test_a_run_keeps_to_its_section_when_the_file_renames_its_group(toml: Path) -> None:
+    """A new group needs a restart, and so does all that only its section has."""
+    toml.write_text(TWO)
+    file = SettingsFile(toml, {}, "billing")
+    file.read()
+    toml.write_text(TWO.replace("[app]", '[app]\ngroup = "refunds"'))
+    assert file.read()[("app", "max_open")].value == 5
+
+
+def test_a_mistake_that_the_section_hides_is_told(toml: Path) -> None:
+    """It would count for the next app of the file."""
+    toml.write_text("[app]\nmax_open = 0\n[apps.billing.app]\nmax_open = 5\n")
+    with pytest.raises(ConfigError, match=r"app\.max_open=0"):
+        SettingsFile(toml, {}, "billing").read()

@@ -22,10 +22,16 @@ from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.live_settings import Changed
-from ackfloor_monitoring.serving.http_server import PageServer
+from ackfloor_monitoring.serving.http_server import PageServer, Response
 
 DONE = Change(
-    (Changed("handlers.bill.concurrency", "4", "3", "config set"),), (0, 1), {}, (), 0, ()
+    (Changed("handlers.bill.concurrency", "4", "3", "config set"),),
+    (0, 1),
+    {},
+    (),
+    0,
+    (),
+    "billing",
 )
 NAME, VALUE = "handlers.bill.concurrency", "3"
 
@@ -37,7 +43,8 @@ class Run:
         self.becomes = DONE
         self.asked: list[tuple[Any, bool]] = []
         self.controls: dict[str, Control] = {}
-        self.server = PageServer({}, self.controls)
+        state = Response.of_json({"group": "billing", "workers": {}})
+        self.server = PageServer({"/state": lambda _query: state}, self.controls)
         self.listen = self.server.start("127.0.0.1:0")
         self.folder = folder
         self.token = TokenFile(token_path(self.listen, None), keep=False)
@@ -75,9 +82,12 @@ def test_a_change_is_told_to_people_and_to_programs(run: Run) -> None:
     """The token is found by the address."""
     result = run.set()
     assert result.exit_code == Exit.OK
-    assert result.stdout == "handlers.bill.concurrency  4 -> 3\napplied by worker 0, 1\n"
+    assert (
+        result.stdout
+        == "handlers.bill.concurrency  4 -> 3\napplied by worker 0, 1 of group billing\n"
+    )
     told = json.loads(run.set("-o", "json").stdout)
-    assert told["changed"][0]["after"] == "3"
+    assert (told["group"], told["changed"][0]["after"]) == ("billing", "3")
     assert run.asked == [({NAME: VALUE}, False)] * 2
 
 
@@ -87,7 +97,7 @@ def test_a_dry_run_names_the_records(run: Run) -> None:
     run.becomes = replace(DONE, ends=30, overdue=overdue)
     lines = run.set("--dry-run").stdout.splitlines()
     assert lines[1:4] == [
-        "would be applied by worker 0, 1",
+        "would be applied by worker 0, 1 of group billing",
         "30 records in flight would be parked at once",
         "  orders/1/0  attempt 2  bill  running for 61.5 s",
     ]
@@ -159,3 +169,23 @@ def test_the_settings_file_may_name_address_and_token(run: Run, tmp_path: Path) 
     run.token.remove()
     result = CliRunner().invoke(config_app, ["set", NAME, VALUE])
     assert result.exit_code == Exit.OK, result.output
+
+
+def test_the_app_may_be_named_where_the_file_has_several(run: Run, tmp_path: Path) -> None:
+    """By flag or variable: then its section has the address, and its run is asked."""
+    (tmp_path / "ackfloor.toml").write_text(
+        '[app]\nlisten = "127.0.0.1:1"\n'
+        f'[apps.billing.app]\nlisten = "{run.listen}"\n'
+        f'[apps.refunds.app]\nlisten = "{run.listen}"\n'
+    )
+    for result in (
+        CliRunner().invoke(config_app, ["set", NAME, VALUE, "--group", "billing"]),
+        CliRunner().invoke(config_app, ["set", NAME, VALUE], env={"ACKFLOOR_GROUP": "billing"}),
+    ):
+        assert result.exit_code == Exit.OK, result.output
+    run.asked.clear()
+    told = refused(CliRunner().invoke(config_app, ["set", NAME, VALUE, "--group", "refunds"]))
+    assert f"the run at {run.listen} is of group 'billing', not 'refunds'" in told
+    assert "listen in [apps.refunds.app]" in told
+    assert run.asked == []
+    assert "of group 'billing'" in refused(run.set("--group", "refunds"))

@@ -113,3 +113,41 @@ def test_mistakes_reach_the_command_line_as_errors_of_ours() -> None:
     """`main` prints them as one line and exits with their code."""
     assert isinstance(show(ACKFLOOR_APP__WORKERS="x").exception, ConfigError)
     assert isinstance(show("nowhere_at_all:app").exception, StartError)
+
+
+TWO = """
+[app]
+workers = 3
+[apps.billing.app]
+workers = 5
+[apps.billing.handlers.bill]
+concurrency = 2
+[apps.refunds.app]
+workers = 7
+"""
+
+
+def test_an_apps_section_is_named_as_the_source() -> None:
+    """That of the app's own group; without an app that of `--group`, or its variable."""
+    Path("ackfloor.toml").write_text(TWO, "utf-8")
+
+    found = as_rows(show("shop_of_config_test:app", "-o", "json"))
+    assert found["app.workers"] == ("5", "file ackfloor.toml [apps.billing]")
+    assert found["handlers.bill.concurrency"] == ("2", "file ackfloor.toml [apps.billing]")
+    for named in (
+        show("--group", "refunds", "-o", "json"),
+        show("-o", "json", ACKFLOOR_GROUP="refunds"),
+    ):
+        assert as_rows(named)["app.workers"] == ("7", "file ackfloor.toml [apps.refunds]")
+        assert as_rows(named)["app.group"] == ("refunds", "flag --group")
+    assert as_rows(show("-o", "json"))["app.workers"] == ("3", "file ackfloor.toml")
+    twin = show("--group", "refunds", "-o", "json", ACKFLOOR_APPS__REFUNDS__APP__WORKERS="9")
+    assert as_rows(twin)["app.workers"] == ("9", "environment ACKFLOOR_APPS__REFUNDS__APP__WORKERS")
+
+
+def test_a_group_that_is_not_the_apps_is_refused() -> None:
+    """What would be shown then is what no run has."""
+    refused = show("shop_of_config_test:app", "--group", "refunds")
+    assert isinstance(refused.exception, ConfigError)
+    assert "--group='refunds': the app's group is 'billing'" in str(refused.exception)
+    assert show("shop_of_config_test:app", "--group", "billing").exit_code == 0
