@@ -29,6 +29,12 @@ Code states defaults, operators override them. The strongest first:
    the options of `@app.handler(...)` for a handler;
 5. what is built in.
 
+Several apps share a file: `[apps.<group>.app]`, `[apps.<group>.handlers.<name>]` and so on hold
+what counts for the app of that consumer group alone, and there more than the top level. The twin of
+`ACKFLOOR_APP__WORKERS` for the app of the group `shop.audit` is
+`ACKFLOOR_APPS__SHOP_AUDIT__APP__WORKERS`. See
+[several apps in one file](../guide/running.md#several-apps-in-one-file).
+
 `ackfloor config show MODULE:APP` prints every setting with its value and the place it came from.
 An unknown name is refused, with the nearest one that exists. Durations are written with units
 (`"250ms"`, `"30s"`, `"1h30m"`); a bare number is refused.

@@ -79,6 +79,23 @@ def test_sigterm_while_the_app_is_imported_ends_the_run_in_order(
     assert run.wait() == Exit.OK
 
 
+@E2E
+def test_two_apps_run_from_one_file(shop: Path, start: Callable[..., Running]) -> None:
+    """Each with its own section, and with what is common."""
+    (shop / "audit.py").write_text(HANDLER.replace("billing", "shop.audit"))
+    (shop / "ackfloor.toml").write_text(
+        "[app]\nmax_open = 7\n[apps.billing.app]\nworkers = 2\n"
+        '[apps."shop.audit".app]\nworkers = 1\nmax_open = 9\n'
+    )
+    for module, group, workers in (("shop", "billing", 2), ("audit", "shop.audit", 1)):
+        run = start(f"{module}:app")
+        run.logged(f"group {group}")
+        address = run.logged("metrics and health on http://").rpartition("http://")[2]
+        with urllib.request.urlopen(f"http://{address}/state", timeout=60) as response:
+            state = json.load(response)
+        assert (state["group"], state["workers_expected"]) == (group, workers)
+
+
 Refused = Callable[..., str]
 
 

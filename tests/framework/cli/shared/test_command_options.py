@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import click.testing
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
 from ackfloor.cli.reference.cli_reference import commands, options
+from ackfloor.cli.shared.command_options import Commands, Made
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.errors import ConfigError
 from tests.framework.cli.command import environment
@@ -149,3 +151,41 @@ def test_what_kubernetes_tells_of_a_service_is_no_misspelt_option() -> None:
     told = {"ACKFLOOR_RUN_SERVICE_HOST": "10.0.0.1", "ACKFLOOR_RUN_PORT": "tcp://10.0.0.1:9600"}
     ended = CliRunner(env=told).invoke(cli, ["config", "show"])
     assert ended.exit_code == 0, ended.output
+
+
+class Inner(NamedTuple):
+    """A part of a part of a command."""
+
+    group: str | None
+
+    @classmethod
+    def of(cls, group: Annotated[str | None, typer.Option(help="A part's.")] = None) -> Inner:
+        return cls(group)
+
+
+class Outer(NamedTuple):
+    """A part of a command."""
+
+    inner: Inner
+
+    @classmethod
+    def of(cls, inner: Annotated[Inner, Made(Inner.of)]) -> Outer:
+        return cls(inner)
+
+
+def test_an_option_that_a_part_of_the_command_needs_as_well_is_one() -> None:
+    """Given once on the command line; the command's own help describes it."""
+    seen: list[object] = []
+    commands = Commands(name="x")
+
+    @commands.command()
+    def look(
+        outer: Annotated[Outer, Made(Outer.of)],
+        group: Annotated[str | None, typer.Option(help="The command's own.")] = None,
+    ) -> None:
+        seen.append((outer.inner.group, group))
+
+    assert CliRunner().invoke(commands, ["--group", "billing"]).exit_code == 0
+    assert seen == [("billing", "billing")]
+    told = CliRunner().invoke(commands, ["--help"]).output
+    assert ("The command's own." in told, "A part's." in told) == (True, False)
