@@ -156,25 +156,31 @@ _literals = st.one_of(
 )  # fmt: skip
 
 
-def _toml(pairs: list[tuple[Any, str]]) -> bytes:
-    """A file that says each of these settings once."""
+def _toml(pairs: list[tuple[str, Any, str]]) -> bytes:
+    """A file that says each of these settings once, at the top level or in an app's section."""
     tables: dict[str, dict[str, str]] = {"kafka": {"sasl_password": json.dumps(SECRET)}}
-    for setting, literal in pairs:
+    for section, setting, literal in pairs:
         *table, key = (part.strip("<>") for part in setting.path)
-        tables.setdefault(".".join(table), {})[key] = literal
+        tables.setdefault(section + ".".join(table), {})[key] = literal
     lines = []
     for name, entries in tables.items():
         lines += [f"[{name}]", *(f"{key} = {literal}" for key, literal in entries.items())]
     return "\n".join(lines).encode()
 
 
-def _variables(pairs: list[tuple[Any, str]]) -> bytes:
-    named = [(each.variable.removeprefix("ACKFLOOR_").encode(), v.encode()) for each, v in pairs]
-    return joined([(b"KAFKA__SASL_PASSWORD", SECRET.encode()), *named])
+def _variables(pairs: list[tuple[str, Any, str]]) -> bytes:
+    named = [
+        (section.replace(".", "__").upper() + each.variable.removeprefix("ACKFLOOR_"), value)
+        for section, each, value in pairs
+    ]
+    encoded = [(name.encode(), value.encode()) for name, value in named]
+    return joined([(b"KAFKA__SASL_PASSWORD", SECRET.encode()), *encoded])
 
 
-_pairs = st.lists(st.tuples(st.sampled_from(_SETTINGS), _literals), max_size=5)
-_said = st.lists(st.tuples(st.sampled_from(_SETTINGS), _values), max_size=5)
+#: The top level, the section of the app, and that of another one.
+_sections = st.sampled_from(["", "apps.g.", "apps.other."])
+_pairs = st.lists(st.tuples(_sections, st.sampled_from(_SETTINGS), _literals), max_size=5)
+_said = st.lists(st.tuples(_sections, st.sampled_from(_SETTINGS), _values), max_size=5)
 _paths = st.lists(
     st.tuples(st.sampled_from([each.name.replace("<", "").replace(">", "") for each in _SETTINGS]),
               _values),

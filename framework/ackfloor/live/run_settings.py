@@ -100,6 +100,11 @@ class RunSettings:
         self._requests = Requests[_Wanted, Answer]()
         self.state = SettingsState()
 
+    @property
+    def remark(self) -> str:
+        """What a person may want to know about the settings file, or ""."""
+        return self._file.remark
+
     def _names(self) -> list[str]:
         return [spec.name for spec in self.launch.handlers]
 

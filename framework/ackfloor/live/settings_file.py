@@ -29,6 +29,9 @@ class SettingsFile:
         given: the file named on the command line.
         environment: variables, one of which may name the file.
         group: the app's group as its code names it.
+
+    Attributes:
+        remark: what the first reading found for whoever may have misspelt the group, or "".
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class SettingsFile:
         self._in_code = group
         #: Of the app whose section counts; a run keeps it, for a new group needs a restart.
         self._group: str | None = None
+        self.remark = ""
         self._read_as: _Looks = None
         self._seen_as: _Looks = None
         self._name: Path | None = None
@@ -59,6 +63,7 @@ class SettingsFile:
         if self._group is None:
             code, variables = {GROUP: Assigned(self._in_code, "code")}, self._variables()
             self._group = group_of(code, place.top, variables)
+            self.remark = place.remark(self._group)
         layer, hidden = place.of(self._group)
         Settings.check_hidden(hidden)
         self._name = found

@@ -32,10 +32,21 @@ class Place:
     Attributes:
         top: what counts for every app.
         section: group -> what counts for its app alone; raises ConfigError.
+        groups: those that have a section in the file.
     """
 
     top: Layer
     section: Callable[[str], Layer]
+    groups: tuple[str, ...] = ()
+
+    def remark(self, group: str) -> str:
+        """What to tell whoever may have misspelt a group; "" where there is nothing to tell."""
+        if not self.groups or group in self.groups:
+            return ""
+        others = ", ".join(f"[{section_name(each)}.*]" for each in self.groups)
+        if not group:
+            return f"these sections of single apps do not count here: {others}"
+        return f"the settings file has no section [{section_name(group)}.*]; it has {others}"
 
     def of(self, group: str) -> tuple[Layer, Layer]:
         """What counts for the app of a group, and what of the top level its section hides.
@@ -83,7 +94,7 @@ def file_place(path: FilePath) -> Place:
         _refuse_unquoted(apps, group, source)
         return tables_layer(apps.get(group, {}), f"{source} [{section_name(group)}]")
 
-    return Place(top, section)
+    return Place(top, section, tuple(apps))
 
 
 def section_name(group: str) -> str:

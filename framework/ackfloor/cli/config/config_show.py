@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,6 +19,8 @@ from ackfloor.cli.shared.parameters import (
     SettingsSource,
 )
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
+from ackfloor.settings.app_sections import file_place
+from ackfloor.settings.layers import find_file
 
 config_app = Commands(
     name="config",
@@ -55,7 +58,8 @@ def show(
     """
     source = config or SettingsSource()
     if app is None:
-        shown = rows(source.load())
+        settings = source.load()
+        shown = rows(settings)
     else:
         from ackfloor.loading import load_app
 
@@ -68,6 +72,9 @@ def show(
         typer.echo(json.dumps([row._asdict() for row in shown], indent=2))
     else:
         _print_table(shown)
+    found = find_file(source.config, os.environ)
+    if found is not None and (remark := file_place(found).remark(settings.app.group)):
+        typer.secho(remark, fg="yellow", err=True)
 
 
 def _print_table(shown: Sequence[SettingRow]) -> None:

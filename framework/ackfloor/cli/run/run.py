@@ -161,6 +161,8 @@ def _supervised(
     release = launch.worker_config().release
     named = f", release {release}" if release else ""
     log.info("group %s%s", launch.settings.group, named)
+    if live.remark:
+        log.info("%s", live.remark)
     # Before the wait for Kafka, so that /livez and /readyz answer meanwhile: alive, not ready.
     with _monitor(launch, live) as monitor:
         launch.prepare_topics(

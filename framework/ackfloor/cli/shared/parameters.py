@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from ackfloor.cli.shared.command_options import Made
-from ackfloor.errors import ConfigError
+from ackfloor.core.parking.topic_names import check_group
+from ackfloor.errors import ConfigError, SettingError
 from ackfloor.redrive import kafka_options
 from ackfloor.settings import Settings
 
@@ -84,9 +85,21 @@ class SettingsSource(NamedTuple):
         """From the options."""
         return cls(config, group)
 
+    @property
+    def flags(self) -> dict[str, object]:
+        """The command line's values for `Settings.load`.
+
+        Another tool's group may have a name that no app can have, and so no section.
+        """
+        try:
+            check_group(self.group or "")
+        except SettingError:
+            return {}
+        return {"app.group": self.group}
+
     def load(self) -> Settings:
         """The settings; raises ConfigError."""
-        return Settings.load(flags={"app.group": self.group}, config=self.config)
+        return Settings.load(flags=self.flags, config=self.config)
 
     def refuse_unless_of(self, settings: Settings) -> None:
         """Refuse a group that is not that of the named app; raises ConfigError."""
@@ -123,7 +136,7 @@ class Brokers(NamedTuple):
     @property
     def flags(self) -> dict[str, object]:
         """The command line's values for `Settings.load`."""
-        return {"kafka.bootstrap_servers": self.servers, "app.group": self.group}
+        return {"kafka.bootstrap_servers": self.servers, **self.source.flags}
 
     @property
     def source(self) -> SettingsSource:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config.config_show import config_app
+from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.errors import ConfigError, StartError
 
 APP = """
@@ -140,7 +141,11 @@ def test_an_apps_section_is_named_as_the_source() -> None:
     ):
         assert as_rows(named)["app.workers"] == ("7", "file ackfloor.toml [apps.refunds]")
         assert as_rows(named)["app.group"] == ("refunds", "flag --group")
-    assert as_rows(show("-o", "json"))["app.workers"] == ("3", "file ackfloor.toml")
+    unnamed = show("-o", "json")
+    assert as_rows(unnamed)["app.workers"] == ("3", "file ackfloor.toml")
+    assert "of single apps do not count here: [apps.billing.*], [apps.refunds.*]" in unnamed.stderr
+    assert "no section [apps.refnds.*]; it has" in show("--group", "refnds").stderr
+    assert show("shop_of_config_test:app").stderr == ""
     twin = show("--group", "refunds", "-o", "json", ACKFLOOR_APPS__REFUNDS__APP__WORKERS="9")
     assert as_rows(twin)["app.workers"] == ("9", "environment ACKFLOOR_APPS__REFUNDS__APP__WORKERS")
 
@@ -151,3 +156,10 @@ def test_a_group_that_is_not_the_apps_is_refused() -> None:
     assert isinstance(refused.exception, ConfigError)
     assert "--group='refunds': the app's group is 'billing'" in str(refused.exception)
     assert show("shop_of_config_test:app", "--group", "billing").exit_code == 0
+
+
+def test_a_group_that_no_app_can_have_has_no_section() -> None:
+    """`lag --group` takes another tool's as well, and reads how to reach its brokers."""
+    Path("ackfloor.toml").write_text('[kafka]\nbootstrap_servers = "k:1"\n', "utf-8")
+    assert Brokers(group="another tool's").settings().kafka.bootstrap_servers == "k:1"
+    assert Brokers(group="billing").settings().group == "billing"

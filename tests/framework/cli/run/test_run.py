@@ -94,6 +94,9 @@ def test_two_apps_run_from_one_file(shop: Path, start: Callable[..., Running]) -
         with urllib.request.urlopen(f"http://{address}/state", timeout=60) as response:
             state = json.load(response)
         assert (state["group"], state["workers_expected"]) == (group, workers)
+        assert not any("no section" in line for line in run.lines)
+    (shop / "ackfloor.toml").write_text("[apps.biling.app]\nworkers = 2\n")
+    start("shop:app").logged("no section [apps.billing.*]; it has [apps.biling.*]")
 
 
 Refused = Callable[..., str]
