@@ -63,7 +63,9 @@ def doctor(
     Each check that is not ok says what to do. It uses the settings and the user of a worker, and
     changes nothing. It also asks the run of the settings, or those that --listen names: why it is
     not ready, what is to be known of all its workers, and their versions. A run that is named has
-    to answer and to be ready; the other one causes warnings only. Exit code 1 if a check failed, 4 if no broker answers.
+    to answer and to be ready; the other one causes warnings only.
+
+    Exit code 1 if a check failed, 4 if no broker answers.
     """
     from ackfloor.kafka.inspection.cluster_checks import connect
 

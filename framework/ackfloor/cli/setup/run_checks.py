@@ -26,8 +26,8 @@ def of_run(
         run: its address.
         config: the settings file.
         group: which it should be of; None where that is not known.
-        named: an operator has named it, so it has to answer and to be ready. Else it may be the very
-            run that a deployment is to replace: it fails no check.
+        named: an operator has named it, so it has to answer and to be ready. Else it may be
+            the very run that a deployment is to replace: it fails no check.
     """
     check = f"run {run}"
     bad: State = "fail" if named else "warn"

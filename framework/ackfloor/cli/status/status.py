@@ -40,8 +40,9 @@ def status(
     It asks the runs at their addresses and Kafka, and changes nothing. What does not answer is
     named, and the rest is shown. "wrong" needs somebody: a run that is not ready, an open circuit
     breaker, keys that hang with records behind them, blocked lanes and quarantined keys, retries
-    that are overdue by five minutes, dead letters. "note" is worth knowing, or ends by itself: lag, retries that wait, what
-    an operator paused or forced. Dead letters are grouped by cause, the newest five first.
+    that are overdue by five minutes, dead letters. "note" is worth knowing, or ends by itself: lag,
+    retries that wait, what an operator paused or forced. Dead letters are grouped by cause, the
+    newest five first.
 
     It is quick however much there is: the causes are those of the newest 1,000 dead letters of a
     partition, and of a retry topic 10,000 records are read; a line says where there are more.
