@@ -22,10 +22,10 @@ RECEIPTS = "receipts"
 
 #: Short on purpose, so that the demo sees the whole path: two tiers, then the DLQ.
 POLICY = RetryPolicy(initial_delay="500ms", multiplier=2, max_delay="1s", max_redeliveries=2)
-#: Short as well: what runs when a worker is killed is tried one by one afterwards, and each order
-#: that is stuck takes its whole timeout. With two seconds and twice the slots that took a minute.
-CONSUME_TIMEOUT = "1500ms"
-CONCURRENCY = 64
+CONSUME_TIMEOUT = "2s"
+#: What runs when a worker is killed is tried one by one afterwards, and each order that is stuck
+#: takes its whole timeout: with three times the slots the demo waited a minute for those.
+CONCURRENCY = 40
 
 
 class Order(BaseModel):

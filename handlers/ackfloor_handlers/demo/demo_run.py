@@ -42,7 +42,7 @@ _BROKER_CONFIG = {
     "log.message.timestamp.type": "LogAppendTime",
     "group.initial.rebalance.delay.ms": "2000",
 }
-_TIMEOUT_MS = int(CONSUME_TIMEOUT.removesuffix("ms"))
+_TIMEOUT_MS = 1_000 * int(CONSUME_TIMEOUT.removesuffix("s"))
 _JOIN_S = 60.0
 _HALF_S = 300.0
 
@@ -60,7 +60,7 @@ class Plan:
     """
 
     orders: int = 20_000
-    rate: int = 1_000
+    rate: int = 800
     workers: int = 2
     seed: int = 7
     kill: bool = True
