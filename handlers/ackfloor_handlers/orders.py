@@ -23,6 +23,9 @@ RECEIPTS = "receipts"
 #: Short on purpose, so that the demo sees the whole path: two tiers, then the DLQ.
 POLICY = RetryPolicy(initial_delay="500ms", multiplier=2, max_delay="1s", max_redeliveries=2)
 CONSUME_TIMEOUT = "2s"
+#: What runs when a worker is killed is tried one by one afterwards, and each order that is stuck
+#: takes its whole timeout: with three times the slots the demo waited a minute for those.
+CONCURRENCY = 40
 
 
 class Order(BaseModel):
@@ -60,7 +63,7 @@ app = App(group="billing")
     TOPIC,
     ordering="key",
     on_failure="park",
-    concurrency=128,
+    concurrency=CONCURRENCY,
     consume_timeout=CONSUME_TIMEOUT,
     retry=POLICY,
     dead_letter_on=(InvalidOrder,),

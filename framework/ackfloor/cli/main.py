@@ -30,6 +30,11 @@ COMMANDS: Final = (
         "Run 20,000 orders through a real Kafka, kill a worker, and reconcile every one of them.",
     ),
     (
+        "status",
+        "ackfloor.cli.status.status:status",
+        "Show what is wrong, the worst first, and the command to type next for each of it.",
+    ),
+    (
         "lag",
         "ackfloor.cli.progress.lag:lag",
         "Show how far groups are behind: source topics, retry topics and dead letters.",

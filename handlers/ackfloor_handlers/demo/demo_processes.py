@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +28,7 @@ APP = "ackfloor_handlers.orders:app"
 SESSION_TIMEOUT_MS = 6_000
 _STOP_S = 40.0
 _SPARK_S = 480.0
+_LOOK_EVERY_S = 0.2
 
 
 class Program:
@@ -126,9 +127,13 @@ class Pipeline(Program):
         settings = {"ACKFLOOR_BOOTSTRAP_SERVERS": bootstrap_servers}
         super().__init__("spark", argv, folder, settings)
 
-    def report(self) -> SparkReport:
-        """Its report; raises DemoFailed where it failed."""
-        code = self.wait(_SPARK_S)
+    def report(self, tell: Callable[[str], None]) -> SparkReport:
+        """Its report; raises DemoFailed where it failed.
+
+        Args:
+            tell: is called again and again with how long Spark has worked.
+        """
+        code = self._ended(tell)
         if code != 0:
             raise DemoFailed(f"Spark's report ended with code {code}:\n{self.log_tail()}")
         report = json.loads(self.output.read_text("utf-8"))
@@ -140,6 +145,14 @@ class Pipeline(Program):
             totals["waiting"] + totals["unknown"],
             report["failure_groups"],
         )
+
+    def _ended(self, tell: Callable[[str], None]) -> int:
+        """Its exit code once it has ended, with progress until then."""
+        give_up_s = self.started_s + _SPARK_S
+        while self.returncode() is None and time.monotonic() < give_up_s:
+            time.sleep(_LOOK_EVERY_S)
+            tell(f"Spark has worked for {time.monotonic() - self.started_s:.0f} s")
+        return self.wait(0.0)
 
 
 def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -60,7 +60,7 @@ class Plan:
     """
 
     orders: int = 20_000
-    rate: int = 2_000
+    rate: int = 800
     workers: int = 2
     seed: int = 7
     kill: bool = True
@@ -85,6 +85,7 @@ def run_demo(**options: Any) -> int:
     with _signals_raise(), ExitStack() as stack:
         out, console = report.console_out(), Console(stderr=True)
         started_s = time.monotonic()
+        console.print("finds or starts a broker", highlight=False)
         broker = stack.enter_context(open_broker(config=_BROKER_CONFIG))
         console.print(f"broker {broker.description}", highlight=False)
         if plan.outage_s and broker.cluster is None:
@@ -126,17 +127,14 @@ def _act(
         stage.look()
         lost = stage.workers_lost()
         live.tell("everything is settled")
+        # Nothing is written any more, so it need not wait for the run's end.
+        spark = _spark(plan, broker, folder, stack, live) if plan.spark else None
         code = service.stop()
         live.tell(f"the run ended with exit code {code}")
-        spark = None
-        if plan.spark:
-            page = None if plan.page is None else plan.page.resolve()
-            spark = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
-            live.tell("Spark stores the retry and dead-letter topics, and reports on them")
         found = collect(broker.bootstrap_servers, topics)
         report = None
         if spark is not None:
-            report = spark.report()
+            report = spark.report(live.tell_seldom)
             live.tell(f"Spark took {time.monotonic() - spark.started_s:.1f} s")
     facts = Facts(
         ledger=feed.ledger(),
@@ -152,6 +150,14 @@ def _act(
         Row("worker processes lost", str(int(plan.kill)), str(lost), lost == plan.kill),
         Row("exit code of the run", "0", str(code), code == 0),
     ]
+
+
+def _spark(plan: Plan, broker: Broker, folder: Path, stack: ExitStack, live: LiveView) -> Pipeline:
+    """Spark at work; what it answers is read later."""
+    page = None if plan.page is None else plan.page.resolve()
+    pipeline = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
+    live.tell("Spark stores the retry and dead-letter topics, and reports on them")
+    return pipeline
 
 
 def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:

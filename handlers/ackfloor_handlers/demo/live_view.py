@@ -83,6 +83,13 @@ class LiveView:
         if not self._console.is_terminal:
             self._console.print(line, highlight=False, soft_wrap=True)
 
+    def tell_seldom(self, news: str) -> None:
+        """Something goes on: without a terminal, a line every few seconds."""
+        now_s = time.monotonic()
+        if not self._console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
+            self._line_s = now_s
+            self.tell(news)
+
     def show(self, view: RunView, counts: Counts, produced: int) -> None:
         """The run as it is now."""
         now_s = time.monotonic()
@@ -91,9 +98,7 @@ class LiveView:
         self._rates.append((now_s, counts.total(ACKED)))
         while now_s - self._rates[0][0] > WINDOW_S and len(self._rates) > 2:
             self._rates.popleft()
-        if not self._console.is_terminal and now_s - self._line_s >= LINE_EVERY_S:
-            self._line_s = now_s
-            self.tell(self._summary())
+        self.tell_seldom(self._summary())
 
     def _rate(self) -> float:
         (from_s, before), (to_s, after) = self._rates[0], self._rates[-1]

@@ -22,7 +22,6 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from ackfloor import __version__
 from ackfloor.observe import Progress, SettingsState, Snapshot
 from ackfloor_monitoring.metrics import gauges as g
 from ackfloor_monitoring.metrics import metric_definitions as d
@@ -145,7 +144,7 @@ class _Scrape:
                 self._add_count(spec, (worker, *labels), count, traces.get(labels))
         for spec in d.HISTOGRAMS:
             self._add_histogram(spec, worker, report)
-        self.add(d.BUILD_INFO, (worker, __version__, platform.python_version()), 1)
+        self.add(d.BUILD_INFO, (worker, report.version, platform.python_version()), 1)
         self.add(d.STARTED, (worker,), report.started_s)
         if report.snapshot is not None:
             self._add_snapshot(worker, report.snapshot)

@@ -15,6 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from ackfloor import __version__
 from ackfloor.observe import Control, Progress, SettingsState, Snapshot
 from ackfloor_monitoring.metrics.exposition import metrics_page
 from ackfloor_monitoring.metrics.merging import Look, RunCollector
@@ -210,6 +211,7 @@ class RunMetrics:
         return Response.of_json(
             {
                 "group": self._group,
+                "version": __version__,
                 "now_ms": self._now_ms(),
                 "live": health.live,
                 "ready": health.ready,
@@ -226,4 +228,4 @@ def _tree(report: Report) -> dict[str, Any] | None:
     """What `/state` shows of one worker; None before its first snapshot."""
     if report.snapshot is None:
         return None
-    return {"pid": report.pid, **as_tree(report.snapshot)}
+    return {"pid": report.pid, "version": report.version, **as_tree(report.snapshot)}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+from ackfloor import __version__
 from ackfloor.observe import (
     BatchFailed,
     BreakerClosed,
@@ -159,6 +160,7 @@ class WorkerMetrics:
             report = Report(
                 started_s=self._started_s,
                 pid=os.getpid(),
+                version=__version__,
                 joined=self._joined,
                 counters={
                     spec.name: list(tally.values.items()) for spec, tally in self._tallies.items()

@@ -67,6 +67,7 @@ class Report:
 
     Attributes:
         pid: its process, for people who want to look at it or end it.
+        version: the ackfloor that it runs; after an upgrade in place not that of its run.
         joined: the group has given this worker an assignment, maybe an empty one.
         edges: histogram -> its upper edges.
         histograms: histogram -> (labels, counts between edges, sum) of each series.
@@ -75,6 +76,7 @@ class Report:
 
     started_s: float
     pid: int
+    version: str
     joined: bool
     counters: Mapping[str, Sequence[tuple[Labels, int]]]
     edges: Mapping[str, Sequence[float]]
@@ -88,6 +90,7 @@ class Report:
             "shape": SHAPE,
             "started_s": self.started_s,
             "pid": self.pid,
+            "version": self.version,
             "joined": self.joined,
             "counters": self.counters,
             "edges": self.edges,
@@ -112,6 +115,7 @@ class Report:
             return cls(
                 started_s=float(parts["started_s"]),
                 pid=int(parts["pid"]),
+                version=str(parts["version"]),
                 joined=bool(parts["joined"]),
                 counters={
                     name: [(tuple(labels), count) for labels, count in rows]

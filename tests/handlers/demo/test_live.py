@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
+from ackfloor_handlers.demo import demo_processes, live_view
+from ackfloor_handlers.demo.demo_errors import DemoFailed
+from ackfloor_handlers.demo.demo_processes import Pipeline
 from ackfloor_handlers.demo.live_view import LiveView
 from ackfloor_handlers.demo.run_watch import NOTHING, Counts, read_state
 from tests.handlers.demo.test_watch import exposition, partition, state
@@ -50,3 +55,27 @@ def test_without_a_terminal_news_are_lines() -> None:
     lines = shown(terminal=False).splitlines()
     assert len(lines) == 1
     assert lines[0].endswith("s  something happened")
+
+
+def test_what_goes_on_for_long_is_told_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not each time that somebody looks."""
+    out, now_s = io.StringIO(), [100.0]
+    monkeypatch.setattr(live_view.time, "monotonic", lambda: now_s[0])
+    with LiveView(Console(file=out, width=WIDTH), "demo", total=10) as live:
+        for _ in range(60):
+            now_s[0] += 0.2
+            live.tell_seldom("Spark works")
+    assert out.getvalue().count("Spark works") == 2
+
+
+def test_while_spark_works_the_demo_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it ends: here at once, because its page would be a folder."""
+    monkeypatch.setattr(demo_processes, "_LOOK_EVERY_S", 0.01)
+    told: list[str] = []
+    failure = pytest.raises(DemoFailed, match="Spark's report ended with code")
+    with Pipeline("nowhere:1", tmp_path, page=tmp_path) as pipeline, failure:
+        pipeline.report(told.append)
+    assert told
+    assert told[0].startswith("Spark has worked for ")

@@ -45,7 +45,7 @@ def show(
     state = read_state(listen, config)
     in_cells = output is RowsOutput.table
     whose: dict[str, tuple[dict[str, Any], list[int]]] = {}
-    for worker, facts in _facts(state):
+    for worker, facts in breaker_facts(state):
         row = _cells(facts) if in_cells else facts
         whose.setdefault(repr(row), (row, []))[1].append(worker)
     columns = TABLE if in_cells else COLUMNS
@@ -58,7 +58,7 @@ def show(
         typer.secho(text, fg="yellow", err=True)
 
 
-def _facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+def breaker_facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each breaker of each worker, with times as of now."""
     for number, worker in workers_of(state):
         since_s = age_s(state, worker)

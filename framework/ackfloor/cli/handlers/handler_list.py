@@ -117,11 +117,16 @@ def _rate(rates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def paused_remarks(state: Mapping[str, Any]) -> Sequence[str]:
     """A line for each handler that an operator paused, for commands that show something else."""
     return [
-        f"{row['handler']}: an operator paused it {_how_long(row)}"
-        f"{': ' + row['paused_reason'] if row['paused_reason'] else ''}; see `ackfloor handlers ls`"
+        f"{row['handler']}: {paused_text(row)}; see `ackfloor handlers ls`"
         for row in handler_rows(state, "")
         if row["paused_in"]
     ]
+
+
+def paused_text(row: Mapping[str, Any]) -> str:
+    """For how long an operator paused the handler of a row of `handler_rows`, and why."""
+    why = f": {row['paused_reason']}" if row["paused_reason"] else ""
+    return f"an operator paused it {_how_long(row)}{why}"
 
 
 def _reasons(reasons: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ackfloor.cli.shared.run_address import age_s, workers_of
 from ackfloor.core.values.durations import format_duration
@@ -13,8 +13,34 @@ from ackfloor.core.values.printable import plain
 MOST_NAMED = 5
 
 
+class HeldUp(NamedTuple):
+    """The noisy and hanging keys of one handler, in all workers together.
+
+    Attributes:
+        behind: how many records wait behind them.
+        newest: some of the keys, as far as redaction has left them, and which they are.
+    """
+
+    handler: str
+    noisy: int
+    hanging: int
+    behind: int
+    newest: str
+
+    def __str__(self) -> str:
+        what = [_counted(self.noisy, "noisy key"), _counted(self.hanging, "hanging key")]
+        keys = ", ".join(text for text in what if text)
+        records = _counted(self.behind, "record") or "nothing"
+        return f"{keys}, {records} behind; the newest: {self.newest}"
+
+
 def noisy_key_remarks(state: Mapping[str, Any]) -> Iterator[str]:
     """A line for each handler with noisy or hanging keys, of all workers together."""
+    return (f"{each.handler}: {each}" for each in held_up(state))
+
+
+def held_up(state: Mapping[str, Any]) -> Iterator[HeldUp]:
+    """The handlers of a run with noisy or hanging keys."""
     of_handler: dict[str, list[Mapping[str, Any]]] = {}
     for _, worker in workers_of(state):
         for handler in worker["handlers"]:
@@ -24,10 +50,7 @@ def noisy_key_remarks(state: Mapping[str, Any]) -> Iterator[str]:
                 of_handler.setdefault(handler["name"], []).append(keys)
     for name, each in sorted(of_handler.items()):
         noisy, hanging, behind = (sum(k[n] for k in each) for n in ("noisy", "hanging", "behind"))
-        what = [_counted(noisy, "noisy key"), _counted(hanging, "hanging key")]
-        keys = ", ".join(text for text in what if text)
-        records = _counted(behind, "record") or "nothing"
-        yield f"{name}: {keys}, {records} behind; the newest: {_named(each)}"
+        yield HeldUp(name, noisy, hanging, behind, _named(each))
 
 
 def _counted(count: int, what: str) -> str:

@@ -8,7 +8,7 @@ not shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,16 +70,10 @@ def ls(
     if listen is not None:
         address_of(listen)
     retry_topics, _ = _open(brokers)
-    rows = []
-    for topic in topics or retry_topics.names(group):
-        count, now_ms = TierCount(), _now_ms()
-        for record in counted(retry_topics.open(topic), topic):
-            envelope = record.envelope
-            if envelope.reason in DID_NOT_FAIL:
-                count.add_behind()
-            else:
-                count.add(envelope.not_before_ms or 0, now_ms)
-        rows.append(_tier_row(topic, count))
+    rows = [
+        _tier_row(topic, tier_count(counted(retry_topics.open(topic), topic)))
+        for topic in topics or retry_topics.names(group)
+    ]
     state = {} if topics else state_if_any(listen, brokers.source)
     rows += blocked_rows(state, group)
     print_rows(rows, output, spare=("last_due", "group", "delay", "oldest_due", "next_due"))
@@ -136,6 +130,18 @@ def _open(brokers: Brokers) -> tuple[RetryTopics, Redaction]:
 
     rules = brokers.settings().redaction.rules()
     return RetryTopics(brokers.options()), rules
+
+
+def tier_count(records: Iterable[DeadLetter]) -> TierCount:
+    """How many of a retry topic's open records wait, and how many are due now."""
+    count, now_ms = TierCount(), _now_ms()
+    for record in records:
+        envelope = record.envelope
+        if envelope.reason in DID_NOT_FAIL:
+            count.add_behind()
+        else:
+            count.add(envelope.not_before_ms or 0, now_ms)
+    return count
 
 
 def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def inflight(
     """
     shortest_s = parse_duration(older_than, field="--older-than")
     state = read_state(listen, config)
-    found = [row for row in _rows(state) if row["running_s"] >= shortest_s]
+    found = [row for row in running_rows(state) if row["running_s"] >= shortest_s]
     found.sort(key=lambda row: -row["running_s"])
     below = trace and output is RowsOutput.table
     columns = (*COLUMNS, "stack") if trace and not below else COLUMNS
@@ -67,7 +67,8 @@ def inflight(
         typer.secho(text, fg="yellow", err=True)
 
 
-def _rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def running_rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each delivery in flight that a run's state names, with times as of now."""
     for number, worker, handler in _handlers(state):
         since_s = age_s(state, worker)
         for each in handler["oldest"]:

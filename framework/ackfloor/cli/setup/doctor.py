@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import ackfloor
 from ackfloor.cli.breaker.breaker_checks import of_partitions, of_policies
+from ackfloor.cli.setup.run_checks import of_run
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
@@ -20,6 +22,7 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
 )
 from ackfloor.cli.shared.rows import json_text
+from ackfloor.cli.shared.run_address import ListensOption, address_of, runs_of
 from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
 from ackfloor.core.values.doctor_result import CheckResult, passes
 from ackfloor.core.values.durations import format_duration, parse_duration
@@ -50,6 +53,7 @@ def doctor(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")
     ] = False,
+    listen: ListensOption = None,
     connect_timeout: Annotated[str, typer.Option(help="How long to wait for a broker.")] = "10s",
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
@@ -57,7 +61,11 @@ def doctor(
     """Check whether a worker can run here: brokers, login, permissions, topics, settings.
 
     Each check that is not ok says what to do. It uses the settings and the user of a worker, and
-    changes nothing. Exit code 1 if a check failed, 4 if no broker answers.
+    changes nothing. It also asks the run of the settings, or those that --listen names: why it is
+    not ready, what is to be known of all its workers, and their versions. A run that is named has
+    to answer and to be ready; the other one causes warnings only.
+
+    Exit code 1 if a check failed, 4 if no broker answers.
     """
     from ackfloor.kafka.inspection.cluster_checks import connect
 
@@ -69,12 +77,33 @@ def doctor(
         brokers.source.refuse_unless_of(launch.settings)
         launch.check_handlers()
     options = brokers.options() if launch is None else launch.kafka_options()
+    asked = _of_runs(listen, launch, brokers)
     connection = connect(options, wait_s)
-    found = list(_shown(_results(connection, launch), output))
+    found = list(_shown(chain(_results(connection, launch), asked), output))
     if connection.admin is None and not connection.refused:
         raise typer.Exit(Exit.KAFKA_UNREACHABLE)
     if not passes(found, strict=strict):
         raise typer.Exit(Exit.FAILURE)
+
+
+def _of_runs(
+    listen: list[str] | None, launch: Launch | None, brokers: Brokers
+) -> Iterator[CheckResult]:
+    """What the runs say; the addresses are checked before anything is asked.
+
+    Raises:
+        NoAddress: one of them is not an address.
+    """
+    runs = runs_of(listen, brokers.source)
+    group = None
+    if launch is not None:
+        group = launch.settings.group
+        runs = runs if listen else [launch.settings.app.listen]
+    for run in runs:
+        address_of(run)
+    return chain.from_iterable(
+        of_run(run, brokers.source, group, named=bool(listen)) for run in runs
+    )
 
 
 def _results(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:

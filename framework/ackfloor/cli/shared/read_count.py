@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Final, TypeVar
 
 from ackfloor.core.values.printable import plain
@@ -16,7 +16,7 @@ _CLEARED: Final = "\r\x1b[K"
 Read = TypeVar("Read")
 
 
-def counted(records: Iterable[Read], topic: str) -> Iterator[Read]:
+def counted(records: Iterable[Read], topic: str) -> Generator[Read, None, None]:
     """What is read; meanwhile, where standard error is a terminal, the topic and how many.
 
     Nothing of the line stays when the reading ends, however it ends. A caller that writes to

@@ -110,6 +110,21 @@ def read_state(listen: str | None, source: SettingsSource | None) -> Any:
     return tree
 
 
+def read_readiness(listen: str) -> Mapping[str, Any]:
+    """Read `/readyz` of a run: whether it is ready, why not, and what people should know.
+
+    Args:
+        listen: its address.
+
+    Raises:
+        ControlFailed: there is no answer, or it is not a run's.
+    """
+    _, tree = _asked(listen, "GET", "/readyz", STATE_S)
+    if not isinstance(tree, dict) or "ready" not in tree:
+        raise ControlFailed(f"{listen} is no run of ackfloor: it has no /readyz")
+    return tree
+
+
 def state_if_any(listen: str | None, source: SettingsSource | None) -> Mapping[str, Any]:
     """The run's state, empty if no run of the group answers; with `--listen` a run must answer."""
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -35,8 +35,16 @@ class DeadLetterTopics(ParkedTopics):
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
-    def dead_letters(self, topic: str, partition: int | None = None) -> Iterator[StoredDeadLetter]:
+    def dead_letters(
+        self,
+        topic: str,
+        partition: int | None = None,
+        starts: Mapping[int, int] | None = None,
+    ) -> Iterator[StoredDeadLetter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
+
+        Args:
+            starts: partition -> the first offset to read, where not all are wanted.
 
         Raises:
             RedriveRefused: there is no such topic or partition, or it may not be read.
@@ -48,7 +56,7 @@ class DeadLetterTopics(ParkedTopics):
             partitions = range(partition, partition + 1)
         disposed = self._disposed(topic)
         with closing(DeadLetterReader(self._options, topic)) as reader:
-            for dead_letter in reader.all(partitions):
+            for dead_letter in reader.all(partitions, starts):
                 yield StoredDeadLetter(
                     dead_letter, disposed.hides(dead_letter.partition, dead_letter.offset)
                 )

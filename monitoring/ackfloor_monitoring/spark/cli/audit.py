@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor.cli.shared.rows import RowsOutput, print_rows
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
+
+#: The columns that a narrow terminal drops, in this order.
+SPARE = ("replays", "attempt", "group")
 
 if TYPE_CHECKING:
     from ackfloor_monitoring.spark.audit.audit_job import Audit
@@ -62,16 +63,16 @@ def _show(made: Audit) -> None:
         return
     for fault, count in made.counts.items():
         typer.echo(f"{count:>9,}  {fault}: {Fault(fault).description}")
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("fault")
-    # People copy these into other commands, so they may be folded and never cut.
-    for name in ("message", "record"):
-        table.add_column(name, overflow="fold")
-    for name in ("group", "attempt", "replays"):
-        table.add_column(name)
-    for each in made.findings:
-        table.add_row(
-            each.fault, each.message, each.record, each.group or "", str(each.attempt),
-            str(each.replays),
-        )  # fmt: skip
-    Console().print(table)
+    rows = [
+        {
+            "fault": str(each.fault),
+            # Where a message comes from is a place to copy, not free text to be shortened.
+            "origin": each.message,
+            "record": each.record,
+            "group": each.group,
+            "attempt": each.attempt,
+            "replays": each.replays,
+        }
+        for each in made.findings
+    ]
+    print_rows(rows, RowsOutput.table, spare=SPARE)

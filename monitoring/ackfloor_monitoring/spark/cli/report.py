@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.cli.shared.rows import console
 from ackfloor.cli.shared.times import time_of
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption, ingest_plan
+from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.page.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
@@ -77,12 +77,14 @@ def report(
     from ackfloor_monitoring.spark.report.build import Since
     from ackfloor_monitoring.spark.report.job import failure_history
 
-    status = Console(stderr=True).status("starting Spark")
-    with status, spark_session("ackfloor spark report") as spark:
+    with (
+        stage_line("starting Spark") as show_stage,
+        spark_session("ackfloor spark report") as spark,
+    ):
         if ingest:
-            status.update(f"storing what the topics hold in {table}")
+            show_stage(f"storing what the topics hold in {table}")
             _ingest(spark, table, settings, group)
-        status.update(f"counting the failures in {table}")
+        show_stage(f"counting the failures in {table}")
         made = failure_history(
             spark,
             table,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from ackfloor import SettingError
 from ackfloor.cli.shared.parameters import Output, OutputOption
 from ackfloor.cli.shared.rows import console
 from ackfloor_monitoring.spark.cli.parameters import TableOption
+from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
 from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
@@ -81,9 +81,11 @@ def _rerun(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
     from ackfloor_monitoring.spark.table import store
     from ackfloor_monitoring.spark.whatif.build import what_if
 
-    status = Console(stderr=True).status("starting Spark")
-    with status, spark_session("ackfloor spark whatif") as spark:
-        status.update(f"replaying the failures in {table}")
+    with (
+        stage_line("starting Spark") as show_stage,
+        spark_session("ackfloor spark whatif") as spark,
+    ):
+        show_stage(f"replaying the failures in {table}")
         failures = store.read_failures(spark, table)
         with store.readable_store_errors(table):
             return what_if(failures, None, policy, table=table, handler=handler)

@@ -1,0 +1,82 @@
+"""The doctor's questions to runs: why they are not ready, what is to be known, what they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ackfloor
+from ackfloor.cli.shared.parameters import SettingsSource
+from ackfloor.cli.shared.run_address import (
+    ControlFailed,
+    read_readiness,
+    read_state,
+    unreported,
+    workers_of,
+)
+from ackfloor.core.values.doctor_result import CheckResult, State
+
+
+def of_run(
+    run: str, source: SettingsSource, group: str | None, *, named: bool
+) -> Iterator[CheckResult]:
+    """What a run says of all its workers.
+
+    Args:
+        run: its address.
+        source: where the settings are.
+        group: which it should be of; None where that is not known.
+        named: an operator has named it, so it has to answer and to be ready. Else it may be
+            the very run that a deployment is to replace: it fails no check.
+    """
+    check = f"run {run}"
+    bad: State = "fail" if named else "warn"
+    try:
+        state, readiness = read_state(run, source), read_readiness(run)
+    except ControlFailed as exc:
+        fix = "start it (ackfloor run), or name the run that is meant: --listen HOST:PORT"
+        yield CheckResult(check, "fail" if named else "not tried", str(exc), fix)
+        return
+    yield _itself(check, state, group)
+    yield from _versions(check, state)
+    for text in unreported(state):
+        yield CheckResult(check, "warn", text, "its log says why; ask again in a moment")
+    yield from _reasons(check, readiness, bad)
+    for note in readiness.get("notes", ()):
+        yield CheckResult(check, "warn", note["message"], "`ackfloor status` has the next command")
+
+
+def _itself(check: str, state: Mapping[str, Any], group: str | None) -> CheckResult:
+    text = f"group {state['group']}, workers {state['workers_expected']}"
+    if group not in {None, state["group"]}:
+        why = f"{text}: the app's group is {group}"
+        fix = "name a run of that group with --listen, or check another app"
+        return CheckResult(check, "warn", why, fix)
+    return CheckResult(check, "ok", f"{text}, {'ready' if state['ready'] else 'not ready'}")
+
+
+def _versions(check: str, state: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Whether the run and all its workers are what is installed here."""
+    here, own = ackfloor.__version__, state.get("version", "older than this command")
+    others = {
+        f"worker {number}": worker["version"]
+        for number, worker in workers_of(state)
+        if worker.get("version", own) != own
+    }
+    if own == here and not others:
+        yield CheckResult(check, "ok", f"ackfloor {own} in all workers that have reported")
+        return
+    found = ", ".join(f"{who}: {version}" for who, version in {"run": own, **others}.items())
+    yield CheckResult(
+        check, "warn", f"ackfloor {here} is installed here; {found}", "restart the run"
+    )
+
+
+def _reasons(check: str, readiness: Mapping[str, Any], bad: State) -> Iterator[CheckResult]:
+    """Why it is not ready: each reason once, with the workers that have it."""
+    workers: dict[str, list[int]] = {}
+    for reason in readiness.get("reasons", ()):
+        workers.setdefault(reason["message"], []).append(reason["worker"])
+    for message, numbers in workers.items():
+        text = f"worker {', '.join(map(str, numbers))}: {message}"
+        yield CheckResult(check, bad, text, "`ackfloor status` has the next command")

@@ -1,0 +1,70 @@
+"""RunAnswer: what a run says of itself, or why it says nothing; all runs are asked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ackfloor.cli.shared.parameters import SettingsSource
+from ackfloor.cli.shared.run_address import (
+    ControlFailed,
+    address_of,
+    read_readiness,
+    read_state,
+    runs_of,
+)
+
+#: So many are asked at once: one that is away may take five seconds to say nothing.
+AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer:
+    """One run.
+
+    Attributes:
+        run: its address.
+        named: the command line or the environment names it: it should answer.
+        state: its `/state`; empty where it does not answer.
+        readiness: its `/readyz`, likewise.
+        error: why it does not answer; empty where it does.
+    """
+
+    run: str
+    named: bool
+    state: Mapping[str, Any] = field(default_factory=dict)
+    readiness: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    @property
+    def group(self) -> str:
+        """Its consumer group; empty where it does not answer."""
+        return str(self.state.get("group", ""))
+
+
+def answers_of(listen: list[str] | None, source: SettingsSource) -> Sequence[RunAnswer]:
+    """What each run answers, in the order in which they are named.
+
+    Args:
+        listen: the addresses; None for the one in the settings.
+        source: where the settings are; it may name the group of which the runs have to be.
+
+    Raises:
+        NoAddress: one of them is not an address.
+        ConfigError: the settings are refused.
+    """
+    runs = runs_of(listen, source)
+    for run in runs:
+        address_of(run)
+    with ThreadPoolExecutor(AT_ONCE) as asking:
+        return list(asking.map(lambda run: _answer(run, source, bool(listen)), runs))
+
+
+def _answer(run: str, source: SettingsSource, named: bool) -> RunAnswer:
+    try:
+        state, readiness = read_state(run, source), read_readiness(run)
+    except ControlFailed as exc:
+        return RunAnswer(run, named, error=f"{exc}")
+    return RunAnswer(run, named, state, readiness)
