@@ -16,6 +16,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.signature import Signature
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.calls.publishes import Publishes
+from ackfloor.runtime.calls.results import Results
 
 
 def bind_batch(
@@ -27,12 +28,13 @@ def bind_batch(
     dead_letter_on: tuple[type[BaseException], ...] = (),
     state: object = None,
     publishes: Publishes | None = None,
+    results: Results | None = None,
 ) -> Invocation:
     """Put a batch handler's call together; see `invoke.bind`."""
     fixed = {name: state for name, _ in signature.state_params}
 
-    def arguments(batch: Batch) -> dict[str, Any] | None:
-        """What the function is called with; None where nothing decodes."""
+    def arguments(batch: Batch) -> tuple[dict[str, Any], list[TrackedDelivery]] | None:
+        """What the function is called with, and of which deliveries; None where nothing decodes."""
         deliveries = batch.items
         found = dict(fixed)
         if signature.value_param is not None:
@@ -41,17 +43,27 @@ def bind_batch(
             found[signature.value_param] = values
         if signature.delivery_param is not None:
             found[signature.delivery_param] = list(deliveries)
-        return found if deliveries else None
+        return (found, deliveries) if deliveries else None
 
     async def call_async(batch: Batch) -> None:
-        found = arguments(batch)
-        if found is not None:
-            _check_nothing(await function(**found))
+        if (found := arguments(batch)) is None:
+            return
+        named, deliveries = found
+        returned = await function(**named)
+        if results is None:
+            _check_nothing(returned)
+        else:
+            await results.publish_batch(deliveries, returned, invocation.outcome_of)
 
     def call(batch: Batch) -> None:
-        found = arguments(batch)
-        if found is not None:
-            _check_nothing(function(**found))
+        if (found := arguments(batch)) is None:
+            return
+        named, deliveries = found
+        returned = function(**named)
+        if results is None:
+            _check_nothing(returned)
+        else:
+            results.publish_batch_sync(deliveries, returned, invocation.outcome_of)
 
     invocation = Invocation(
         handler,
