@@ -8,15 +8,18 @@ headers of the record that was handled, so that its consumers see the same order
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ackfloor.core.parking.topic_names import check_source_topic
 from ackfloor.core.records.envelope import PREFIX
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.declare.encoders import SchemaEncoder
 from ackfloor.declare.outgoing import HeadersGiven, Value, header_pairs
 from ackfloor.declare.signature import returns_nothing
 from ackfloor.errors import ConfigError
+
+if TYPE_CHECKING:
+    # The settings need the declarations, and encoders need the settings.
+    from ackfloor.declare.encoders import SchemaEncoder
 
 #: What results may be; for type checkers alone.
 R = TypeVar("R")
@@ -95,7 +98,7 @@ def checked(to: str | To[Any], function: Callable[..., Any], handler: str) -> To
     if found.key is not None and not callable(found.key):
         fix = "pass a function of the result; a fixed key is a function as well"
         raise ConfigError(f"{field}.key", found.key, "not a function", fix)
-    if found.encoder is not None and not isinstance(found.encoder, SchemaEncoder):
+    if found.encoder is not None and not callable(getattr(found.encoder, "encoding", None)):
         fix = "pass one of ackfloor.schemas, such as Avro()"
         raise ConfigError(f"{field}.encoder", found.encoder, "encodes nothing", fix)
     _check_headers(f"{field}.headers", found.headers)

@@ -240,7 +240,7 @@ class _Started(NamedTuple):
 
 def _checked(returned: object, deliveries: Sequence[TrackedDelivery]) -> Sequence[Any]:
     """The results of a batch; raises TypeError where they are not one an item."""
-    want = f"return a list with one result for each of the {len(deliveries)} items of the batch"
+    want = f"return a list with one result for each of its {len(deliveries)} item(s)"
     if not isinstance(returned, list | tuple):
         raise TypeError(f"a batch handler with to= returned {type(returned).__name__}: {want}")
     if len(returned) != len(deliveries):
