@@ -436,8 +436,8 @@ def test_too_few_results_fail_the_call(function: Callable[..., Any]) -> None:
         (record,) = h.parked("orders")
         assert record.error_type == "TypeError"
         assert record.error_message == (
-            "a batch handler with to= returned 0 results: return a list with one result for each of "
-            "its 1 item(s), None for those that have none"
+            "a batch handler with to= returned 0 results: return a list with one result for each "
+            "of its 1 item(s), None for those that have none"
         )
 
 

@@ -228,11 +228,7 @@ def make_spec(
     if "process_memory_limit" in given:
         field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
         values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
-    for key in ("consume_timeout", "max_extend", "batch_wait"):
-        if key in given:
-            values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
-    if given.get("rate") is not None:
-        values["rate_per_s"] = _per_s(f"handlers.{name}.rate", given["rate"])
+    values |= _times(name, given)
     if (breaker := _breaker(name, given)) is not None:
         values["breaker"] = breaker
     return HandlerSpec(
@@ -247,6 +243,17 @@ def make_spec(
         given=frozenset(given) - {"name"},
         **values,
     )
+
+
+def _times(name: str, given: Mapping[str, Any]) -> dict[str, float | None]:
+    """The durations and the rate that were given, as numbers."""
+    found: dict[str, float | None] = {}
+    for key in ("consume_timeout", "max_extend", "batch_wait"):
+        if key in given:
+            found[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    if given.get("rate") is not None:
+        found["rate_per_s"] = _per_s(f"handlers.{name}.rate", given["rate"])
+    return found
 
 
 def _breaker(name: str, given: Mapping[str, Any]) -> Any:

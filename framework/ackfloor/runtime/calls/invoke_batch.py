@@ -6,7 +6,8 @@ is away concerns all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ackfloor.core.records.batch import Batch
@@ -16,7 +17,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.signature import Signature
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.calls.publishes import Publishes
-from ackfloor.runtime.calls.results import Results
+from ackfloor.runtime.calls.results import Judge, Results
 
 
 def bind_batch(
@@ -32,21 +33,10 @@ def bind_batch(
 ) -> Invocation:
     """Put a batch handler's call together; see `invoke.bind`."""
     fixed = {name: state for name, _ in signature.state_params}
-
-    def arguments(batch: Batch) -> tuple[dict[str, Any], list[TrackedDelivery]] | None:
-        """What the function is called with, and of which deliveries; None where nothing decodes."""
-        deliveries = batch.items
-        found = dict(fixed)
-        if signature.value_param is not None:
-            values: list[object] = []
-            deliveries = _decoded(deliveries, values, decode, invocation)
-            found[signature.value_param] = values
-        if signature.delivery_param is not None:
-            found[signature.delivery_param] = list(deliveries)
-        return (found, deliveries) if deliveries else None
+    arguments = partial(_arguments, signature, decode, fixed)
 
     async def call_async(batch: Batch) -> None:
-        if (found := arguments(batch)) is None:
+        if (found := arguments(batch, invocation.outcome_of)) is None:
             return
         named, deliveries = found
         returned = await function(**named)
@@ -56,7 +46,7 @@ def bind_batch(
             await results.publish_batch(deliveries, returned, invocation.outcome_of)
 
     def call(batch: Batch) -> None:
-        if (found := arguments(batch)) is None:
+        if (found := arguments(batch, invocation.outcome_of)) is None:
             return
         named, deliveries = found
         returned = function(**named)
@@ -75,11 +65,30 @@ def bind_batch(
     return invocation
 
 
+def _arguments(
+    signature: Signature,
+    decode: Callable[[Record], object],
+    fixed: Mapping[str, object],
+    batch: Batch,
+    judge: Judge,
+) -> tuple[dict[str, Any], list[TrackedDelivery]] | None:
+    """What the function is called with, and of which deliveries; None where nothing decodes."""
+    deliveries = batch.items
+    found = dict(fixed)
+    if signature.value_param is not None:
+        values: list[object] = []
+        deliveries = _decoded(deliveries, values, decode, judge)
+        found[signature.value_param] = values
+    if signature.delivery_param is not None:
+        found[signature.delivery_param] = list(deliveries)
+    return (found, deliveries) if deliveries else None
+
+
 def _decoded(
     deliveries: list[TrackedDelivery],
     values: list[object],
     decode: Callable[[Record], object],
-    invocation: Invocation,
+    judge: Judge,
 ) -> list[TrackedDelivery]:
     """The deliveries whose values were added; the others have ended."""
     good: list[TrackedDelivery] = []
@@ -87,7 +96,7 @@ def _decoded(
         try:
             values.append(decode(delivery.record))
         except BaseException as exc:
-            outcome = invocation.outcome_of(exc)
+            outcome = judge(exc)
             if isinstance(outcome, Paused):
                 raise
             delivery.end(outcome)
