@@ -15,9 +15,10 @@ from ackfloor.core.records.outcomes import Paused
 from ackfloor.core.records.record import Record
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.signature import Signature
+from ackfloor.runtime.calls.batch_results import BatchResults, Judge
 from ackfloor.runtime.calls.invoke import Invocation
 from ackfloor.runtime.calls.publishes import Publishes
-from ackfloor.runtime.calls.results import Judge, Results
+from ackfloor.runtime.calls.results import Results
 
 
 def bind_batch(
@@ -40,20 +41,20 @@ def bind_batch(
             return
         named, deliveries = found
         returned = await function(**named)
-        if results is None:
+        if batch_results is None:
             _check_nothing(returned)
         else:
-            await results.publish_batch(deliveries, returned, invocation.outcome_of)
+            await batch_results.publish(deliveries, returned)
 
     def call(batch: Batch) -> None:
         if (found := arguments(batch, invocation.outcome_of)) is None:
             return
         named, deliveries = found
         returned = function(**named)
-        if results is None:
+        if batch_results is None:
             _check_nothing(returned)
         else:
-            results.publish_batch_sync(deliveries, returned, invocation.outcome_of)
+            batch_results.publish_sync(deliveries, returned)
 
     invocation = Invocation(
         handler,
@@ -62,6 +63,7 @@ def bind_batch(
         dead_letter_on=dead_letter_on,
         publishes=publishes or Publishes(),
     )
+    batch_results = None if results is None else BatchResults(results, invocation.outcome_of)
     return invocation
 
 

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, aclosing, closing, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ackfloor.core.records.envelope import PREFIX
-from ackfloor.core.records.outcomes import ACKED, Outcome, Paused
 from ackfloor.core.records.record import Headers
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.declare.encoders import SchemaEncoder
@@ -60,8 +59,8 @@ class Results:
     Args:
         to: what the user has declared.
         write: starts to write a record.
-        trace_of: opens the trace that a delivery came with, where it is not that of the call:
-            that of a batch.
+        trace_of: opens the trace that a delivery came with, where that of the call is another one:
+            in a batch.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class Results:
     ) -> None:
         self._to = to
         self._write = write
-        self._trace_of = trace_of
+        self.trace_of = trace_of
         self._given = _given(to)
 
     def around(self, call: _Call, signature: Signature) -> _Call:
@@ -83,7 +82,7 @@ class Results:
 
     def _returned_async(self, call: _Call) -> _Call:
         async def returned(delivery: TrackedDelivery) -> None:
-            written = self._start(delivery, await call(delivery))
+            written = self.start(delivery, await call(delivery))
             if written is not None:
                 await asyncio.wrap_future(written)
 
@@ -91,7 +90,7 @@ class Results:
 
     def _returned(self, call: _Call) -> _Call:
         def returned(delivery: TrackedDelivery) -> None:
-            written = self._start(delivery, call(delivery))
+            written = self.start(delivery, call(delivery))
             if written is not None:
                 written.result()
 
@@ -130,12 +129,17 @@ class Results:
     def _start_next(
         self, delivery: TrackedDelivery, result: object, unconfirmed: deque[Written]
     ) -> None:
-        written = self._start(delivery, result)
+        written = self.start(delivery, result)
         if written is not None:
             unconfirmed.append(written)
 
-    def _start(self, delivery: TrackedDelivery, result: Any) -> Written | None:
-        """Start to write one result; None where there is nothing to write."""
+    def start(self, delivery: TrackedDelivery, result: Any) -> Written | None:
+        """Start to write one result; None where there is nothing to write.
+
+        Raises:
+            TypeError: it is no result, or its key is no key.
+            Exception: what a function of the user's raised, or JSON can't hold the value.
+        """
         if result is None or delivery.closed:
             return None
         if isinstance(result, Iterator | AsyncIterator):
@@ -153,108 +157,6 @@ class Results:
         given, names = self._given(result)
         own = own_headers(delivery.headers)
         return [header for header in own if header[0] not in names] + given
-
-    # Batches.
-
-    async def publish_batch(
-        self, deliveries: Sequence[TrackedDelivery], returned: object, judge: Judge
-    ) -> None:
-        """Publish what an `async def` batch handler has returned; see `publish_batch_sync`."""
-        started = self._start_batch(deliveries, returned)
-        for one in started.writes:
-            try:
-                await asyncio.wrap_future(one.written)
-            except Exception as exc:
-                started.failed.append((one.delivery, exc))
-        started.end(deliveries, judge)
-
-    def publish_batch_sync(
-        self, deliveries: Sequence[TrackedDelivery], returned: object, judge: Judge
-    ) -> None:
-        """Publish what a `def` batch handler has returned, one result an item.
-
-        Args:
-            deliveries: what it was called with.
-            returned: what came out of the call.
-            judge: what an exception means for a record.
-
-        Raises:
-            TypeError: it is no list of one result an item; nothing was published.
-            Exception: results were not written. Items whose results are confirmed have ended by
-                then, so that it is the outcome of the others.
-        """
-        started = self._start_batch(deliveries, returned)
-        for one in started.writes:
-            try:
-                one.written.result()
-            except Exception as exc:
-                started.failed.append((one.delivery, exc))
-        started.end(deliveries, judge)
-
-    def _start_batch(self, deliveries: Sequence[TrackedDelivery], returned: object) -> _Started:
-        started = _Started([], [])
-        for delivery, result in zip(deliveries, _checked(returned, deliveries), strict=True):
-            try:
-                with self._trace_of(delivery):
-                    written = self._start(delivery, result)
-            except BaseException as exc:
-                started.failed.append((delivery, exc))
-            else:
-                if written is not None:
-                    started.writes.append(_Write(delivery, written))
-        return started
-
-
-Judge = Callable[[BaseException], Outcome]
-
-
-class _Write(NamedTuple):
-    delivery: TrackedDelivery
-    written: Written
-
-
-class _Started(NamedTuple):
-    """The writes of a batch, and what failed."""
-
-    writes: list[_Write]
-    failed: list[tuple[TrackedDelivery, BaseException]]
-
-    def end(self, deliveries: Sequence[TrackedDelivery], judge: Judge) -> None:
-        """End each item by itself, where not all have succeeded; raises what the first failed with.
-
-        That is then the outcome of the call, and of the one item that has not ended.
-        """
-        if not self.failed:
-            return
-        paused = next((exc for _, exc in self.failed if isinstance(judge(exc), Paused)), None)
-        if paused is not None:
-            # It concerns them all, as where the handler raises it.
-            raise paused
-        (first, exc), *others = self.failed
-        outcomes = {id(delivery): judge(error) for delivery, error in others}
-        for delivery in deliveries:
-            if delivery is not first and delivery.outcome is None and not delivery.closed:
-                delivery.end(outcomes.get(id(delivery), ACKED))
-        raise exc
-
-
-def _checked(returned: object, deliveries: Sequence[TrackedDelivery]) -> Sequence[Any]:
-    """The results of a batch; raises TypeError where they are not one an item."""
-    want = f"return a list with one result for each of its {len(deliveries)} item(s)"
-    if not isinstance(returned, list | tuple):
-        raise TypeError(f"a batch handler with to= returned {type(returned).__name__}: {want}")
-    if len(returned) != len(deliveries):
-        raise TypeError(
-            f"a batch handler with to= returned {len(returned)} results: {want}, None for those "
-            "that have none"
-        )
-    for number, (delivery, result) in enumerate(zip(deliveries, returned, strict=True)):
-        if result is not None and delivery.outcome is not None:
-            raise TypeError(
-                f"result {number} of a batch is that of {delivery}, which the handler has answered "
-                "itself: return None for it, or leave the answer to the return"
-            )
-    return returned
 
 
 def own_headers(headers: Headers) -> list[tuple[str, bytes | None]]:

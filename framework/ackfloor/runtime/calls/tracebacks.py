@@ -30,7 +30,7 @@ _CALLERS = (
     f"{_RUNTIME / 'executors'}/",
     *(
         str(_RUNTIME / "calls" / name)
-        for name in ("invoke.py", "invoke_batch.py", "results.py", "spans.py")
+        for name in ("invoke.py", "invoke_batch.py", "results.py", "batch_results.py", "spans.py")
     ),
 )
 
