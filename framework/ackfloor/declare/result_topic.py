@@ -96,7 +96,7 @@ def checked(to: str | To[Any], function: Callable[..., Any], handler: str) -> To
     except SettingError as exc:
         raise ConfigError.of(exc, field=field) from None
     if found.key is not None and not callable(found.key):
-        fix = "pass a function of the result; a fixed key is a function as well"
+        fix = "pass a function of the result: key=lambda invoice: invoice.customer"
         raise ConfigError(f"{field}.key", found.key, "not a function", fix)
     if found.encoder is not None and not callable(getattr(found.encoder, "encoding", None)):
         fix = "pass one of ackfloor.schemas, such as Avro()"

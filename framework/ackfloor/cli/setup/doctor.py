@@ -172,6 +172,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
         for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
     }
     yield from kafka.topic_permissions(admin, facts, {*sources, *ours} - facts.keys())
+    yield from kafka.result_permissions(admin, result_topics(launch.handlers) & found.keys())
     yield kafka.clock(admin, partitions)
 
 
