@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ackfloor.app import App
     from ackfloor.declare.codec import Decoder
     from ackfloor.declare.handler import Router
+    from ackfloor.declare.result_topic import To
     from ackfloor.runtime.calls.invoke import current_delivery
     from ackfloor.runtime.logging.logs import DeliveryFilter
 
@@ -69,6 +70,7 @@ __all__ = [
     "SettingError",
     "SourceFailed",
     "StartError",
+    "To",
     "__version__",
     "current_delivery",
 ]
@@ -78,6 +80,7 @@ _LAZY = {
     "Decoder": "ackfloor.declare.codec",
     "DeliveryFilter": "ackfloor.runtime.logging.logs",
     "Router": "ackfloor.declare.handler",
+    "To": "ackfloor.declare.result_topic",
     "current_delivery": "ackfloor.runtime.calls.invoke",
 }
 

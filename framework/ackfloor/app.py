@@ -15,26 +15,21 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NoReturn, TypeVar, Unpack, get_args, overload
 
-from pydantic import BaseModel
-from pydantic_core import to_json
-
 from ackfloor.core.parking.topic_names import check_group
-from ackfloor.core.records.record import Failure, Headers
+from ackfloor.core.records.record import Failure
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.declare.app_options import AppOptions
 from ackfloor.declare.broadcast_mode import in_broadcast
 from ackfloor.declare.encoders import Encoders, SchemaEncoder
 from ackfloor.declare.handler import HandlerSpec, Middleware, Registry
+from ackfloor.declare.outgoing import HeadersGiven, Value, encode, header_pairs
 from ackfloor.declare.publishers import Confirmed, Publishers, Publishing, Way
 from ackfloor.declare.signature import yielded_type
 from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
 from ackfloor.ports import Observer, Publisher
 from ackfloor.settings.registry_settings import RegistrySettings
-
-Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
-HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
 
 Mode = Literal["group", "broadcast"]
 
@@ -231,7 +226,7 @@ class App(Registry):
                 the handler has a process of its own, or the process was forked since.
         """
         _check_may_publish()
-        write = partial(self._publish, topic, value, encoder, key, headers, partition)
+        write = partial(self.write, topic, value, encoder, key, headers, partition)
         return self._publishers.confirmed(topic, write)
 
     @overload
@@ -276,17 +271,21 @@ class App(Registry):
             TimeoutError: there is no answer yet. The record is not taken back: it may still be
                 written.
         """
-        self._publish(topic, value, encoder, key, headers, partition).result(timeout_s)
+        self.write(topic, value, encoder, key, headers, partition).result(timeout_s)
 
-    def _publish(
+    def write(
         self,
         topic: str,
         value: Any,
         encoder: SchemaEncoder | None,
         key: bytes | str | None,
         headers: HeadersGiven,
-        partition: int | None,
+        partition: int | None = None,
     ) -> concurrent.futures.Future[None]:
+        """Start to write a record; what is returned ends once it is confirmed, or has failed.
+
+        What `publish` and `publish_sync` wait for; a value without bytes is refused at once.
+        """
         _check_may_publish()
         way = self._publishers.current()
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -387,18 +386,3 @@ class App(Registry):
 def _check_may_publish() -> None:
     if _no_publish:
         raise RuntimeError(_no_publish[0])
-
-
-def encode(value: Value) -> bytes | None:
-    """A value as it is written to Kafka."""
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    return to_json(value)
-
-
-def header_pairs(headers: HeadersGiven) -> Headers:
-    """Headers as they are written to Kafka."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]

@@ -111,6 +111,7 @@ class Launch:
                 handler=spec.name,
                 state_type=self.app.state_type,
                 batch=spec.batch is not None,
+                results=spec.to is not None,
             )
             make_decoder(
                 signature.value_type,

@@ -561,7 +561,7 @@ def test_every_option_is_explained_where_it_is_used() -> None:
     """The docstring of `.handler` is the reference of its options."""
     told = Router.handler.__doc__ or ""
 
-    for option in HandlerOptions.__annotations__:
+    for option in (*HandlerOptions.__annotations__, "to"):
         assert f"{option}: " in told
 
 

@@ -60,7 +60,8 @@ LAYERS: Final = {
             "ackfloor.settings",
         ),
         ("core", "errors", "ports", "observe"),
-        PYDANTIC,
+        # What type checkers alone import of the second: a type variable that has a default.
+        PYDANTIC | {"typing_extensions"},
         # What a declaration opens outside a worker, it knows by name only.
         dynamic=("ackfloor.app",),
     ),

@@ -10,9 +10,10 @@ The decorator returns the function unchanged: it can be called, tested and regis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+from ackfloor.declare.outgoing import Value
 from ackfloor.declare.registration import (
     Ack,
     ExecutorKind,
@@ -24,6 +25,7 @@ from ackfloor.declare.registration import (
     make_spec,
     settings_key,
 )
+from ackfloor.declare.result_topic import To
 from ackfloor.errors import ConfigError
 
 __all__ = [
@@ -39,18 +41,71 @@ __all__ = [
     "Router",
 ]
 
+#: What `to=` was: it decides what a function may return.
+if TYPE_CHECKING:
+    import typing_extensions
+
+    Given = typing_extensions.TypeVar("Given", bound=str | To[Any] | None, default=None)
+else:
+    Given = TypeVar("Given")
+
 AsyncFunction = TypeVar("AsyncFunction", bound=Callable[..., Coroutine[Any, Any, None]])
 SyncFunction = TypeVar("SyncFunction", bound=Callable[..., None])
+AsyncValue = TypeVar("AsyncValue", bound=Callable[..., Coroutine[Any, Any, Value]])
+AsyncValues = TypeVar("AsyncValues", bound=Callable[..., AsyncIterable[Value]])
+SyncValue = TypeVar("SyncValue", bound=Callable[..., Value | Iterable[Value]])
+Encoded = TypeVar("Encoded", bound=Callable[..., object])
 
 
-class Register(Protocol):
-    """What `.handler(...)` returns: takes the function, registers it, gives it back."""
+class Register(Generic[Given]):
+    """What `.handler(...)` returns: takes the function, registers it, gives it back.
+
+    Without `to=` a function returns nothing. With it, it returns or yields what `App.publish` takes
+    (the results of a batch are a list, which is that as well), or what an encoder takes.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        topics: tuple[str, ...],
+        to: str | To[Any] | None,
+        options: HandlerOptions,
+    ) -> None:
+        self._router = router
+        self._topics = topics
+        self._to = to
+        self._options = options
 
     @overload
-    def __call__(self, function: AsyncFunction, /) -> AsyncFunction: ...
+    def __call__(self: Register[None], function: AsyncFunction, /) -> AsyncFunction: ...
 
     @overload
-    def __call__(self, function: SyncFunction, /) -> SyncFunction: ...
+    def __call__(self: Register[None], function: SyncFunction, /) -> SyncFunction: ...
+
+    @overload
+    def __call__(
+        self: Register[str] | Register[To[Value]], function: AsyncValue, /
+    ) -> AsyncValue: ...
+
+    @overload
+    def __call__(
+        self: Register[str] | Register[To[Value]], function: AsyncValues, /
+    ) -> AsyncValues: ...
+
+    @overload
+    def __call__(
+        self: Register[str] | Register[To[Value]], function: SyncValue, /
+    ) -> SyncValue: ...
+
+    @overload
+    def __call__(self: Register[To[object]], function: Encoded, /) -> Encoded: ...
+
+    def __call__(self, function: Any, /) -> Any:
+        """Register the function; see `Router.handler`."""
+        spec = make_spec(function, self._topics, self._options, self._to)
+        self._router.check(spec)
+        self._router.add(spec)
+        return function
 
 
 class Router:
@@ -61,11 +116,19 @@ class Router:
         #: The routers that take in whatever is registered here.
         self.included_in: list[Router] = []
 
-    def handler(self, *topics: str, **options: Unpack[HandlerOptions]) -> Register:
+    def handler(
+        self,
+        *topics: str,
+        to: Given = None,  # type: ignore[assignment]
+        **options: Unpack[HandlerOptions],
+    ) -> Register[Given]:
         """Register a function as the handler of one or more topics.
 
         Args:
             topics: the topics it handles.
+            to: the topic to which what it returns or yields is published, confirmed before its
+                record is settled; a `To` says key, headers and encoder. A batch handler returns one
+                result an item. None is no result. Not with ack="manual" or executor="process".
             options: see below.
 
         Options:
@@ -113,14 +176,7 @@ class Router:
         Raises:
             ConfigError: the registration is refused, with field, value and fix.
         """
-
-        def register(function: Any) -> Any:
-            spec = make_spec(function, topics, options)
-            self.check(spec)
-            self.add(spec)
-            return function
-
-        return register
+        return Register(self, topics, to, options)
 
     def include(self, router: Router) -> None:
         """Take in what is registered on a router, now and later."""

@@ -30,6 +30,7 @@ from ackfloor.core.values.sizes import parse_size
 from ackfloor.declare.codec import Decoder, SchemaDecoder
 from ackfloor.declare.fair_key import FairKey, kafka_key, why_unfit
 from ackfloor.declare.flood_guard import FIX, WHY, FloodGuard
+from ackfloor.declare.result_topic import To, checked
 from ackfloor.declare.signature import check_function
 from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError, Outcome
@@ -94,6 +95,7 @@ class HandlerSpec:
         fairness: what its records are grouped by, so that noisy and hanging keys wait for others.
         rate_per_s: how many records the whole group may start, in records a second; None for no
             limit.
+        to: where what it returns or yields is published; None for nowhere.
         given: the options that were given in code, for telling them from built-in defaults.
     """
 
@@ -119,6 +121,7 @@ class HandlerSpec:
     batch_wait_s: float = DEFAULT_BATCH_WAIT_S
     fairness: Fairness = "key"
     rate_per_s: float | None = None
+    to: To[Any] | None = None
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -130,6 +133,7 @@ class HandlerSpec:
         check_batches(self)
         _check_quarantine(self)
         _check_fairness(self)
+        _check_results(self)
 
     @property
     def is_async(self) -> bool:
@@ -194,11 +198,19 @@ def settings_key(name: str) -> str:
 
 
 def make_spec(
-    function: Callable[..., Any], topics: tuple[str, ...], options: HandlerOptions
+    function: Callable[..., Any],
+    topics: tuple[str, ...],
+    options: HandlerOptions,
+    to: str | To[Any] | None = None,
 ) -> HandlerSpec:
     """Turn a registration into a spec, or refuse it."""
     name = _name(function, options)
-    is_async = check_function(function, handler=name)
+    is_async = check_function(
+        function,
+        handler=name,
+        batch=options.get("batch") is not None,
+        results=to is not None,
+    )
     given = cast("Mapping[str, Any]", options)
     _check_known(name, given)
     ordering = options.get("ordering", "unordered")
@@ -216,11 +228,7 @@ def make_spec(
     if "process_memory_limit" in given:
         field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
         values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
-    for key in ("consume_timeout", "max_extend", "batch_wait"):
-        if key in given:
-            values[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
-    if given.get("rate") is not None:
-        values["rate_per_s"] = _per_s(f"handlers.{name}.rate", given["rate"])
+    values |= _times(name, given)
     if (breaker := _breaker(name, given)) is not None:
         values["breaker"] = breaker
     return HandlerSpec(
@@ -231,9 +239,21 @@ def make_spec(
         ordering=ordering,
         on_failure=options.get("on_failure", "park" if ordering == "unordered" else "block"),
         middleware=tuple(options.get("middleware", ())),
+        to=None if to is None else checked(to, function, name),
         given=frozenset(given) - {"name"},
         **values,
     )
+
+
+def _times(name: str, given: Mapping[str, Any]) -> dict[str, float | None]:
+    """The durations and the rate that were given, as numbers."""
+    found: dict[str, float | None] = {}
+    for key in ("consume_timeout", "max_extend", "batch_wait"):
+        if key in given:
+            found[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
+    if given.get("rate") is not None:
+        found["rate_per_s"] = _per_s(f"handlers.{name}.rate", given["rate"])
+    return found
 
 
 def _breaker(name: str, given: Mapping[str, Any]) -> Any:
@@ -283,7 +303,7 @@ def _per_s(field: str, value: object) -> float:
 
 
 def _check_known(name: str, given: Mapping[str, Any]) -> None:
-    known = HandlerOptions.__annotations__
+    known = [*HandlerOptions.__annotations__, "to"]
     for option in given:
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)
@@ -377,6 +397,26 @@ def _check_fairness(spec: HandlerSpec) -> None:
     if spec.ordering == "partition":
         why = "the records of a partition are handled in their order, whatever their keys"
         raise _refuse(spec.name, "fairness", asked, why, 'leave it out, or write ordering="key"')
+
+
+def _check_results(spec: HandlerSpec) -> None:
+    if spec.to is None:
+        return
+    topic = spec.to.topic
+    if spec.executor == "process":
+        why = "a process handler has no producer, so it can't wait for the confirmation"
+        fix = 'leave out executor="process", or return nothing and publish in another handler'
+        raise _refuse(spec.name, "to", topic, why, fix)
+    if spec.manual:
+        why = (
+            'under ack="manual" the answer ends a record, which may come before its result is safe'
+        )
+        fix = 'leave ack="auto", or `await app.publish(...)` before delivery.ack()'
+        raise _refuse(spec.name, "to", topic, why, fix)
+    if topic in spec.topics:
+        why = "it handles this topic: each result would have another one, without end"
+        fix = "name another topic; where a loop is meant, `await app.publish(...)` in the function"
+        raise _refuse(spec.name, "to", topic, why, fix)
 
 
 def _check_numbers(spec: HandlerSpec) -> None:

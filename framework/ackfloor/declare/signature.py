@@ -37,6 +37,7 @@ class Signature:
         value_param: the parameter that takes the decoded value, None where nothing is decoded.
         delivery_param: the parameter that takes the delivery.
         state_params: (name, type) of the parameters that take what the lifespan yields.
+        yields: whether it is a generator.
     """
 
     is_async: bool
@@ -45,6 +46,7 @@ class Signature:
     value_param: str | None
     delivery_param: str | None
     state_params: tuple[tuple[str, Any], ...] = ()
+    yields: bool = False
 
 
 def read_signature(
@@ -53,6 +55,7 @@ def read_signature(
     handler: str,
     state_type: object = None,
     batch: bool = False,
+    results: bool = False,
 ) -> Signature:
     """Read a handler's hints, or refuse it with the parameter at fault and the fix.
 
@@ -61,8 +64,9 @@ def read_signature(
         handler: its name, for the messages.
         state_type: the type of what the lifespan yields (see `yielded_type`), None for none.
         batch: whether value and delivery come as lists.
+        results: whether what it returns or yields is published.
     """
-    is_async = check_function(function, handler=handler)
+    is_async = check_function(function, handler=handler, batch=batch, results=results)
     hints = _Hints(function, handler)
     value: tuple[str, Any] | None = None
     delivery: str | None = None
@@ -97,13 +101,16 @@ def read_signature(
         value_param=value[0] if value else None,
         delivery_param=delivery,
         state_params=tuple(states),
+        yields=is_generator(function),
     )
 
 
-def check_function(function: Callable[..., object], *, handler: str) -> bool:
+def check_function(
+    function: Callable[..., object], *, handler: str, batch: bool = False, results: bool = False
+) -> bool:
     """Refuse what is no plain function; returns whether it is an `async def`.
 
-    Needs no hints, so registration calls it at once.
+    Needs no hints, so registration calls it at once. A generator has to have results, one a record.
     """
     field = f"handlers.{handler}"
     if inspect.ismethod(function):
@@ -113,19 +120,48 @@ def check_function(function: Callable[..., object], *, handler: str) -> bool:
         raise ConfigError(
             field, function, "not a function", "register a `def` or `async def` function"
         )
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    inner = inspect.unwrap(function)
+    if is_generator(function) or is_generator(inner):
+        if not results:
+            raise ConfigError(
+                field, function.__qualname__, "a generator: calling it runs nothing",
+                'return instead of yield; to publish what it yields, write to="invoices"',
+            )  # fmt: skip
+        if batch:
+            raise ConfigError(
+                field, function.__qualname__, "a generator, and a batch returns one result an item",
+                "return a list of the same length as the batch",
+            )  # fmt: skip
+    if (kind := _kind(function)) != (wrapped := _kind(inner)):
+        article = "an" if wrapped.startswith("`a") else "a"
         raise ConfigError(
-            field, function.__qualname__, "a generator: calling it runs nothing",
-            "return instead of yield; publish results with `await app.publish(...)`",
-        )  # fmt: skip
-    is_async = inspect.iscoroutinefunction(function)
-    if is_async != inspect.iscoroutinefunction(inspect.unwrap(function)):
-        outer, inner = ("async def", "def") if is_async else ("def", "async def")
-        raise ConfigError(
-            field, function.__qualname__, f"a decorator's `{outer}` around an `{inner}`",
+            field, function.__qualname__, f"a decorator's {kind} around {article} {wrapped}",
             "make the wrapper the same kind of function as what it wraps",
         )  # fmt: skip
-    return is_async
+    return _is_async(function)
+
+
+def _is_async(function: Callable[..., object]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def is_generator(function: Callable[..., object]) -> bool:
+    """Whether a function yields."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def returns_nothing(function: Callable[..., object]) -> bool:
+    """Whether a function's return hint is None; that of `from __future__` is text."""
+    try:
+        hints = getattr(inspect.unwrap(function), "__annotations__", {})
+    except NameError:  # evaluated late (Python 3.14): it is refused at start
+        return False
+    return hints.get("return", inspect.Parameter.empty) in (None, "None")
+
+
+def _kind(function: Callable[..., object]) -> str:
+    kind = "`async def`" if _is_async(function) else "`def`"
+    return f"{kind} that yields" if is_generator(function) else kind
 
 
 def yielded_type(lifespan: Callable[..., object]) -> object:

@@ -14,52 +14,12 @@ from typing import Any
 import pytest
 
 from ackfloor import App, Delivery, PublishFailed, Retry, RetryPolicy
-from ackfloor.core.records.record import Headers
 from ackfloor.runtime.calls import publishes
-from ackfloor.testing.memory.memory_broker import MemoryPublisher
+from tests.framework.runtime.held_publisher import HeldPublisher
 from tests.framework.runtime.live import Gate, Live, live
 
 FORGOTTEN = "ackfloor.errors.PublishNotAwaited"
 RETRY = RetryPolicy.fixed("1h", 1)
-
-
-class HeldPublisher:
-    """Writes nothing before it is told to."""
-
-    def __init__(self, worker: Live, app: App) -> None:
-        self._inner = MemoryPublisher(worker.broker, create_topics=True)
-        self._held: list[tuple[Any, ...]] = []
-        app.attach(self, worker.worker._publishes.confirmed)
-
-    def publish(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Headers,
-        on_done: Callable[[BaseException | None], None],
-        partition: int | None = None,
-    ) -> None:
-        """Keep it."""
-        self._held.append((topic, value, key, headers, on_done, partition))
-
-    @property
-    def count(self) -> int:
-        """How many writes are held."""
-        return len(self._held)
-
-    def release(self) -> None:
-        """Write all."""
-        while self._held:
-            self._inner.publish(*self._held.pop(0))
-
-    def refuse(self) -> None:
-        """Fail all."""
-        while self._held:
-            self._held.pop(0)[4](PublishFailed("no leader"))
-
-    def close(self, timeout_s: float) -> None:
-        """Nothing is left to do."""
 
 
 def unconfirmed(worker: Live) -> dict[publishes.Handled, Any]:

@@ -170,6 +170,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     from ackfloor.kafka.inspection import cluster_checks as kafka
     from ackfloor.kafka.inspection.topic_checks import check_topics
     from ackfloor.kafka.topics.cluster_topics import Cluster
+    from ackfloor.kafka.topics.topic_requirements import result_topics
 
     admin = connection.admin
     assert admin is not None
@@ -180,16 +181,18 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     app, group = launch.settings.app, launch.settings.group
     yield kafka.group_permissions(admin, group)
     sources = [topic for spec in launch.handlers for topic in spec.topics]
-    facts = Cluster(launch.kafka_options()).facts(sources, group)
+    results = result_topics(launch.handlers) - {*sources}
+    found = Cluster(launch.kafka_options()).facts(sources, group, results)
     yield from check_topics(
         launch.handlers,
         group,
-        facts,
+        found,
         brokers=connection.brokers,
         replication_factor=app.replication_factor,
         dlq_retention_s=app.dlq_retention_s,
         create_topics=app.create_topics,
     )
+    facts = {name: topic for name, topic in found.items() if name not in results}
     partitions = {name: topic.partitions for name, topic in facts.items()}
     yield from of_partitions(launch.handlers, partitions)
     ours = {
@@ -199,6 +202,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
         for name in (dlq_topic(topic, group), *(tier_topic(topic, group, s) for s in spec.tiers()))
     }
     yield from kafka.topic_permissions(admin, facts, {*sources, *ours} - facts.keys())
+    yield from kafka.result_permissions(admin, result_topics(launch.handlers) & found.keys())
     yield kafka.clock(admin, partitions)
 
 

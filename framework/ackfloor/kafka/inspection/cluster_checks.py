@@ -8,7 +8,7 @@ topics if it is limited to some names.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.groups.coordinator import coordinated
-from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
+from ackfloor.kafka.topics.permissions import DISPENSABLE, FOR_RESULTS, named, needed
 
 REQUEST_S = 10.0
 PROBE_S = 1.0
@@ -157,19 +157,35 @@ def topic_permissions(
         unseen: those that don't exist or are hidden from the user; only hidden ones are reported.
     """
     asked = sorted(name for name in {*topics, *unseen} if needed(name))
-    futures: Mapping[str, Future[Any]] = admin.describe_topics(
-        TopicCollection(asked),
-        include_authorized_operations=True,
-        request_timeout=REQUEST_S,
-    )
+    futures = _permissions(admin, asked)
     for name in asked:
-        found = _topic_right(name, futures[name])
+        found = _topic_right(f"rights on {name}", name, needed(name), futures[name])
         if name in topics or found.state == "fail":
             yield found
 
 
-def _topic_right(name: str, future: Future[Any]) -> CheckResult:
-    check, wanted = f"rights on {name}", needed(name)
+def result_permissions(admin: AdminClient, topics: Collection[str]) -> Iterator[CheckResult]:
+    """Whether this user may write to the topics that results of handlers go to, which exist."""
+    futures = _permissions(admin, topics)
+    for name in sorted(topics):
+        yield _topic_right(f"rights to publish to {name}", name, FOR_RESULTS, futures[name])
+
+
+def _permissions(admin: AdminClient, topics: Collection[str]) -> Mapping[str, Future[Any]]:
+    """What this user may do with topics."""
+    if not topics:
+        return {}
+    futures: Mapping[str, Future[Any]] = admin.describe_topics(
+        TopicCollection([*topics]),
+        include_authorized_operations=True,
+        request_timeout=REQUEST_S,
+    )
+    return futures
+
+
+def _topic_right(
+    check: str, name: str, wanted: Sequence[AclOperation], future: Future[Any]
+) -> CheckResult:
     try:
         allowed = future.result(REQUEST_S + 1.0).authorized_operations
     except (KafkaException, TimeoutError) as exc:
@@ -178,7 +194,7 @@ def _topic_right(name: str, future: Future[Any]) -> CheckResult:
         return CheckResult(check, state, error_text(exc), f"grant {named(wanted)} on topic {name}")
     if allowed is None:
         return CheckResult(check, "not tried", "this broker does not report a user's permissions")
-    lacking = missing(name, allowed)
+    lacking = [operation for operation in wanted if operation not in allowed]
     if not lacking:
         return CheckResult(check, "ok", named(wanted))
     fix = f"grant {named(lacking)} on topic {name}"

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.declare.registration import HandlerSpec
-from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
+from ackfloor.kafka.topics.topic_requirements import (
+    Action,
+    TopicFacts,
+    TopicPlan,
+    plan_topics,
+    required_topics,
+)
 
 
 def check_topics(
@@ -23,7 +29,7 @@ def check_topics(
 
     Args:
         specs: the handlers, settings applied.
-        existing: the cluster's source topics and the framework's own.
+        existing: the cluster's source topics, those of results, and the framework's own.
         brokers: how many there are.
         replication_factor, dlq_retention_s: as for `plan_topics`.
         create_topics: whether a worker creates what is missing.
@@ -34,12 +40,14 @@ def check_topics(
     for spec in specs:
         for topic in spec.topics:
             yield _source(spec, topic, existing.get(topic), brokers)
+        if spec.to is not None:
+            yield _result(spec.name, spec.to.topic, existing.get(spec.to.topic))
         plans = (
             plan_topics(
                 [spec], group, existing, replication_factor=replication_factor,
                 dlq_retention_s=dlq_retention_s,
             )
-            if all(topic in existing for topic in spec.topics)
+            if all(topic in existing for _, topic in required_topics(spec))
             else ()
         )  # fmt: skip
         for plan in plans:
@@ -56,6 +64,14 @@ def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: in
         return CheckResult(check, "warn", text, "give it more replicas")
     partitions, replicas = found.partitions, found.replication_factor
     return CheckResult(check, "ok", f"partitions: {partitions}, replicas: {replicas}")
+
+
+def _result(handler: str, topic: str, found: TopicFacts | None) -> CheckResult:
+    check = f"results to {topic}"
+    if found is None:
+        text = f"handler {handler} publishes to it; it does not exist, or this user may not see it"
+        return CheckResult(check, "fail", text, "create it, or correct the name")
+    return CheckResult(check, "ok", f"from handler {handler}, partitions: {found.partitions}")
 
 
 def _ours(plan: TopicPlan, found: TopicFacts | None, create_topics: bool) -> CheckResult:

@@ -20,7 +20,13 @@ from ackfloor.errors import StartError, TopicsMissing
 from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import DENIED, error_text, kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
-from ackfloor.kafka.topics.topic_requirements import Action, TopicFacts, TopicPlan, plan_topics
+from ackfloor.kafka.topics.topic_requirements import (
+    Action,
+    TopicFacts,
+    TopicPlan,
+    plan_topics,
+    result_topics,
+)
 
 log = logging.getLogger("ackfloor.kafka")
 
@@ -75,11 +81,17 @@ class Cluster:
                     waits("")
                 return
 
-    def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
-        """The source topics and their retry and dead-letter topics, as the cluster has them."""
+    def facts(
+        self, sources: Iterable[str], group: str, results: Iterable[str] = ()
+    ) -> dict[str, TopicFacts]:
+        """The source topics and their retry and dead-letter topics, as the cluster has them.
+
+        Also those that results go to, without their settings, which nobody needs.
+        """
         wanted = set(sources)
         metadata = self._connection.metadata()
         names = []
+        others = {name for name in results if name not in wanted and name in metadata.topics}
         for name, topic in metadata.topics.items():
             parsed = parse_topic(name)
             ours = parsed is not None and parsed.group == group and parsed.topic in wanted
@@ -90,9 +102,9 @@ class Cluster:
             name: TopicFacts(
                 len(metadata.topics[name].partitions),
                 min(len(p.replicas) for p in metadata.topics[name].partitions.values()),
-                configs[name],
+                configs.get(name, {}),
             )
-            for name in names
+            for name in (*names, *(name for name in others if not metadata.topics[name].error))
         }
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
@@ -133,12 +145,12 @@ class Cluster:
         replication_factor: int | None,
         dlq_retention_s: float,
     ) -> tuple[TopicPlan, ...]:
-        """Plan the group's topics; raises ConfigError where a source is missing."""
+        """Plan the group's topics; raises ConfigError where one is missing that is not created."""
         sources = [topic for spec in specs for topic in spec.topics]
         return plan_topics(
             specs,
             group,
-            self.facts(sources, group),
+            self.facts(sources, group, result_topics(specs)),
             replication_factor=replication_factor,
             dlq_retention_s=dlq_retention_s,
         )

@@ -20,6 +20,8 @@ NEEDED: Mapping[str, tuple[AclOperation, ...]] = {
     # Used by the commands that redrive dead letters, never by a worker.
     "dispositions": (),
 }
+#: On a topic that results of handlers go to.
+FOR_RESULTS = (AclOperation.DESCRIBE, AclOperation.WRITE)
 #: Without these a worker works, but can't compare topics with the plan.
 DISPENSABLE = frozenset({AclOperation.DESCRIBE_CONFIGS})
 

@@ -73,18 +73,18 @@ def plan_topics(
 
     Args:
         specs: the handlers, settings applied.
-        existing: the cluster's source topics and the framework's own.
+        existing: the cluster's source topics, those of results, and the framework's own.
         replication_factor: of created topics; None for the source's own.
         dlq_retention_s: how long dead letters are kept, in seconds.
 
     Raises:
-        TopicsMissing: source topics do not exist; all are named.
+        TopicsMissing: source topics, or those of results, do not exist; all are named.
         ConfigError: a name can't be used.
     """
     plans: list[TopicPlan] = []
     for spec in specs:
         check_names(spec.topics, group, spec.tiers())
-    _check_sources(specs, existing)
+    _check_existing(specs, existing)
     for spec in specs:
         for topic in spec.topics:
             source = existing[topic]
@@ -94,20 +94,39 @@ def plan_topics(
     return tuple(plans)
 
 
-def _check_sources(specs: Sequence[HandlerSpec], existing: Mapping[str, TopicFacts]) -> None:
-    """Refuse source topics that do not exist; raises TopicsMissing, which names all of them."""
+def required_topics(spec: HandlerSpec) -> list[tuple[str, str]]:
+    """The topics that a handler does not work without, and that nobody creates for it.
+
+    Each behind the option that names it.
+    """
+    results = [] if spec.to is None else [("to", spec.to.topic)]
+    return [*(("topics", topic) for topic in spec.topics), *results]
+
+
+def result_topics(specs: Sequence[HandlerSpec]) -> set[str]:
+    """The topics that the results of handlers go to."""
+    return {spec.to.topic for spec in specs if spec.to is not None}
+
+
+def _check_existing(specs: Sequence[HandlerSpec], existing: Mapping[str, TopicFacts]) -> None:
+    """Refuse topics that do not exist; raises TopicsMissing, which names all of them."""
     missing = [
-        (spec.name, topic) for spec in specs for topic in spec.topics if topic not in existing
+        (spec.name, option, topic)
+        for spec in specs
+        for option, topic in required_topics(spec)
+        if topic not in existing
     ]
     if not missing:
         return
-    (handler, topic), *others = missing
-    more = "".join(f", nor does {name!r} of handler {of}" for of, name in others)
+    (handler, option, topic), *others = missing
+    more = "".join(f", nor does {name!r} of handler {of}" for of, _, name in others)
+    kinds = {"topics": "source topics", "to": "topics of results"}
+    what = " and ".join(kind for key, kind in kinds.items() if key in {m[1] for m in missing})
     raise TopicsMissing(
-        f"handlers.{handler}.topics",
+        f"handlers.{handler}.{option}",
         topic,
-        f"the topic does not exist (or this user may not see it){more}, and source topics are "
-        "never created",
+        f"the topic does not exist (or this user may not see it){more}, and {what} are never "
+        "created",
         "create them, or correct the names" if others else "create it, or correct the name",
     )
 

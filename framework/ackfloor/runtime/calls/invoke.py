@@ -26,6 +26,7 @@ from ackfloor.declare.signature import Signature
 from ackfloor.delivery import Delivery
 from ackfloor.errors import DeadLetter, DecodeError, DecoderUnavailable, Discard, Pause, Retry
 from ackfloor.runtime.calls.publishes import Handled, Publishes
+from ackfloor.runtime.calls.results import Results
 from ackfloor.runtime.calls.tracebacks import format_exception
 
 current: ContextVar[TrackedDelivery] = ContextVar("ackfloor.current_delivery")
@@ -145,6 +146,7 @@ def bind(
     *,
     state: object = None,
     middleware: Sequence[Middleware] = (),
+    results: Results | None = None,
 ) -> Call:
     """Put one handler's call together.
 
@@ -154,8 +156,11 @@ def bind(
         decode: record -> value; raises `DecodeError`.
         state: what the lifespan yielded, for parameters annotated with its type.
         middleware: outermost first; each is called as `around(delivery, call_next)`.
+        results: where what it returns or yields goes; None for nowhere.
     """
     call = _call(function, signature, decode, state)
+    if results is not None:
+        call = results.around(call, signature)
     for around in reversed(middleware):
         call = _wrapped(around, call)
     return call

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError, current_task
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Token
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -239,6 +240,25 @@ class Spans:
     def publisher(self, inner: Publisher) -> Publisher:
         """The same publisher, with a span for each record, which the record carries on."""
         return _TracedPublisher(self, inner)
+
+    @contextmanager
+    def trace_of(self, delivery: TrackedDelivery) -> Iterator[None]:
+        """The trace that a record came with is current: for what a batch publishes of it."""
+        token = self._enter(delivery)
+        try:
+            yield
+        finally:
+            if token is not None:
+                detach(token)
+
+    def _enter(self, delivery: TrackedDelivery) -> Token[Context] | None:
+        try:
+            context = propagate.extract(delivery.headers, Context(), _READS)
+            producer = trace.get_current_span(context).get_span_context()
+            return attach(context) if producer.is_valid else None
+        except BaseException as exc:
+            self._log_failure(exc)
+            return None
 
     def sending(self, topic: str, headers: Headers) -> tuple[Span | None, Headers]:
         """The span of a record that is published now, and its headers."""

@@ -28,7 +28,10 @@ _RUNTIME = Path(__file__).resolve().parents[1]
 #: The files that call handlers.
 _CALLERS = (
     f"{_RUNTIME / 'executors'}/",
-    *(str(_RUNTIME / "calls" / name) for name in ("invoke.py", "invoke_batch.py", "spans.py")),
+    *(
+        str(_RUNTIME / "calls" / name)
+        for name in ("invoke.py", "invoke_batch.py", "results.py", "batch_results.py", "spans.py")
+    ),
 )
 
 #: (code, instruction) -> what is printed of it, its file, and its function.

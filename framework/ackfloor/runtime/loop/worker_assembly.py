@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source, T
 from ackfloor.runtime.calls.invoke import Invocation, being_handled, bind
 from ackfloor.runtime.calls.invoke_batch import bind_batch
 from ackfloor.runtime.calls.publishes import Publishes
+from ackfloor.runtime.calls.results import Results
 from ackfloor.runtime.calls.tracing import spans_of
 from ackfloor.runtime.executors.async_executor import AsyncExecutor
 from ackfloor.runtime.executors.event_loop import EventLoopThread
@@ -261,6 +262,7 @@ class Worker:
             handler=spec.name,
             state_type=self._app.state_type,
             batch=spec.batch is not None,
+            results=spec.to is not None,
         )
         if spec.executor == "process" and self._outside.stand_in is None:
             return ProcessExecutor(
@@ -319,6 +321,7 @@ class Worker:
                 dead_letter_on=spec.dead_letter_on,
                 state=state,
                 publishes=self._publishes,
+                results=self._results(spec),
             )
         call = bind(
             spec.function,
@@ -326,6 +329,7 @@ class Worker:
             decode,
             state=state,
             middleware=(*self._app.middleware, *spec.middleware),
+            results=self._results(spec),
         )
         return Invocation(
             spec.name,
@@ -335,6 +339,13 @@ class Worker:
             spec.dead_letter_on,
             self._publishes,
         )
+
+    def _results(self, spec: HandlerSpec) -> Results | None:
+        """What publishes the results of a handler; None where it has none."""
+        if spec.to is None:
+            return None
+        trace_of = nullcontext if self._spans is None else self._spans.trace_of
+        return Results(spec.to, self._app.write, trace_of)
 
     def close(self, forced: Callable[[], bool] = lambda: False) -> int:
         """End in order; returns how many running handlers were cut short.

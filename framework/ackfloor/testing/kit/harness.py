@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ackfloor.app import HeadersGiven, Value, encode, header_pairs
 from ackfloor.core.parking.topic_names import dlq_topic
 from ackfloor.core.records.record import Origin
 from ackfloor.core.scheduling.blocked_lanes import Head
@@ -24,6 +23,7 @@ from ackfloor.core.scheduling.quarantine_orders import head_of
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.declare.broadcast_mode import check_settings
+from ackfloor.declare.outgoing import HeadersGiven, Value, encode, header_pairs
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver

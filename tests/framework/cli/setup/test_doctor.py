@@ -220,6 +220,26 @@ def test_each_missing_right_is_named_with_its_fix(scene: Scene) -> None:
     assert scene.doctor().exit_code == 1
 
 
+def test_a_topic_of_results_has_to_be_there_and_to_take_them(scene: Scene) -> None:
+    """WRITE is enough for it: nothing else is asked of it, and none of it is a warning."""
+    scene.create()
+    scene.grant()
+    bills = f"{scene.topic}-bills"
+    module = scene.folder / f"{scene.group.replace('-', '_')}.py"
+    text = module.read_text().replace('("1s", 1))', f'("1s", 1), to="{bills}")')
+    module.write_text(text.replace("-> None: ...", "-> bytes:\n    return order"))
+    missing = scene.found_when(**{f"rights on {scene.topic}": "ok"})
+    assert missing[f"results to {bills}"]["state"] == "fail"
+    scene.admin.create_topics([NewTopic(bills, 3, 1)])[bills].result(60)
+    literal = scene._rule(ResourceType.TOPIC, bills, AclOperation.DESCRIBE)
+    scene.admin.create_acls([literal])[literal].result(60)
+    refused = scene.found_when(**{f"results to {bills}": "ok"})[f"rights to publish to {bills}"]
+    assert (refused["state"], refused["fix"]) == ("fail", f"grant WRITE on topic {bills}")
+    literal = scene._rule(ResourceType.TOPIC, bills, AclOperation.WRITE)
+    scene.admin.create_acls([literal])[literal].result(60)
+    until(lambda: scene.doctor("--strict").exit_code == 0)
+
+
 def test_what_can_be_done_without_is_a_warning(scene: Scene) -> None:
     """A worker that may not read a topic's settings works; under --strict that is not enough."""
     scene.create()

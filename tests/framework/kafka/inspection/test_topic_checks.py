@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackfloor.core.values.doctor_result import CheckResult
+from ackfloor.declare.handler import Router
 from ackfloor.kafka.inspection.topic_checks import check_topics
 from ackfloor.kafka.topics.topic_requirements import TopicFacts
 from tests.framework.kafka.topics.test_cluster_topics import plans, spec
@@ -33,6 +34,29 @@ def test_without_its_source_nothing_more_is_said_of_a_handler() -> None:
     (only,) = told({}).values()
     assert only.state == "fail"
     assert "handler bill reads it" in only.detail
+
+
+def test_a_topic_of_results_is_there_or_not() -> None:
+    """Nothing more is said of what the handler needs where it is missing."""
+    router = Router()
+
+    def bill(value: bytes) -> bytes:
+        return value
+
+    router.handler("orders", to="invoices")(bill)
+
+    def found(existing: dict[str, TopicFacts]) -> list[CheckResult]:
+        checks = check_topics(
+            router.handlers, "g", existing, brokers=3, replication_factor=None,
+            dlq_retention_s=86_400.0, create_topics=True,
+        )  # fmt: skip
+        return list(checks)
+
+    missing = found({"orders": SOURCE})
+    assert [(each.check, each.state) for each in missing[1:]] == [("results to invoices", "fail")]
+    there = found({"orders": SOURCE, "invoices": TopicFacts(2, 1)})
+    assert there[1] == CheckResult("results to invoices", "ok", "from handler bill, partitions: 2")
+    assert len(there) > 2
 
 
 def test_what_is_missing_is_created_or_is_a_failure() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ackfloor import App
+from ackfloor import App, To
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.state.worker_state import Route
 from ackfloor.declare.handler import HandlerSpec, Router
@@ -177,6 +177,35 @@ def test_all_missing_sources_are_named_at_once() -> None:
     assert told.startswith("handlers.bill.topics='orders': the topic does not exist")
     assert "nor does 'invoices' of handler bill" in told
     assert "refunds" not in told
+
+
+def test_a_missing_topic_of_results_is_refused() -> None:
+    """Beside the sources that are missing; a handler without it would dead-letter everything."""
+
+    def bill(value: bytes) -> bytes:
+        return value
+
+    router = Router()
+    router.handler("orders", to="invoices")(bill)
+    router.handler("returns", to=To("refunds"), name="refund")(bill)
+
+    def asked(*existing: str) -> None:
+        facts = dict.fromkeys(existing, SOURCE)
+        plan_topics(router.handlers, "g", facts, replication_factor=None, dlq_retention_s=86_400.0)
+
+    with pytest.raises(TopicsMissing) as refused:
+        asked("orders", "returns", "refunds")
+    assert str(refused.value) == (
+        "handlers.bill.to='invoices': the topic does not exist (or this user may not see it), and "
+        "topics of results are never created; create it, or correct the name"
+    )
+    with pytest.raises(TopicsMissing) as refused:
+        asked("orders", "refunds")
+    told = str(refused.value)
+    assert told.startswith("handlers.bill.to='invoices': the topic does not exist")
+    assert "nor does 'returns' of handler refund" in told
+    assert "source topics and topics of results are never created" in told
+    asked("orders", "returns", "refunds", "invoices")
 
 
 def test_missing_topics_are_refused_where_creation_is_off() -> None:

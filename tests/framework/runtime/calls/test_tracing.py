@@ -251,6 +251,73 @@ def test_what_is_published_carries_the_trace_on(kind: str) -> None:
     assert [name for name, _ in headers] == ["a", "traceparent"]
 
 
+@pytest.mark.parametrize("kind", ["async", "def"])
+def test_a_result_carries_the_trace_on(kind: str) -> None:
+    """As what is published by hand; the headers that it takes over are brought up to date."""
+    app, read = App("billing"), []
+
+    async def bill(value: bytes) -> bytes:
+        return value
+
+    def bill_sync(value: bytes) -> bytes:
+        return value
+
+    app.handler("orders", name="bill", to="bills")(bill if kind == "async" else bill_sync)
+
+    @app.handler("bills")
+    def ship(delivery: Delivery) -> None:
+        read.append(delivery.headers)
+
+    with traced() as seen, Harness(app) as harness:
+        harness.send("orders", b"x", headers=[TRACEPARENT, ("a", b"1")])
+        process, send, ship_ = (seen.one(n) for n in ("process orders", "send", "process bills"))
+    assert send.parent is not None
+    assert ship_.parent is not None
+    assert send.parent.span_id == process.get_span_context().span_id
+    assert send.get_span_context().trace_id == TRACE_ID
+    assert ship_.parent.span_id == send.get_span_context().span_id
+    (headers,) = read
+    assert [name for name, _ in headers] == ["a", "traceparent"]
+
+
+def test_a_result_of_a_batch_stays_in_the_trace_of_its_record() -> None:
+    """The span of the call has a trace of its own, which is for records that came without one."""
+    app = App("billing")
+
+    @app.handler("orders", batch=2, batch_wait="1s", to="bills")
+    async def bill(values: list[bytes]) -> list[bytes]:
+        return values
+
+    with traced() as seen, Harness(app) as harness:
+        harness.send("orders", b"1", headers=[TRACEPARENT])
+        harness.send("orders", b"2")
+        process, first, second = seen.spans()
+        carried = [dict(record.headers)["traceparent"] for record in harness.published("bills")]
+    if process.name != "process orders":
+        first, second, process = process, first, second
+    assert first.parent is not None
+    assert (first.get_span_context().trace_id, first.parent.span_id) == (TRACE_ID, SPAN_ID)
+    assert second.parent is not None
+    assert second.parent.span_id == process.get_span_context().span_id
+    for span, header in zip((first, second), carried, strict=True):
+        assert header is not None
+        assert f"{span.get_span_context().span_id:016x}" in header.decode()
+
+
+def test_without_tracing_the_record_s_own_trace_is_passed_on() -> None:
+    """As it came: whoever reads the result is in the trace of the record."""
+    app = App("billing")
+
+    @app.handler("orders", to="bills")
+    async def bill(value: bytes) -> bytes:
+        return value
+
+    with Harness(app) as harness:
+        harness.send("orders", b"x", headers=[TRACEPARENT])
+        (record,) = harness.published("bills")
+    assert record.headers == (TRACEPARENT,)
+
+
 def test_what_exceptions_say_is_redacted() -> None:
     """Message, stack and status; a payload is often part of an error's text."""
     app = App("billing")
