@@ -178,13 +178,14 @@ class Process:
         return self._stops > 1
 
     def _worker(self) -> Worker:
-        launch = self._launch
+        def waits(why: str) -> None:
+            self._status("starting", why)
+
+        launch = self._launch = self._launch.matched(lambda: self._stops > 0, waits)
         observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
             observers += [self._monitor, _Reporter(self._report)]
-        topology = launch.topology(
-            lambda: self._stops > 0, lambda why: self._status("starting", why)
-        )
+        topology = launch.topology(lambda: self._stops > 0, waits)
         outside = launch.outside(
             self._events,
             f"worker-{self._number}",
@@ -230,7 +231,10 @@ class Process:
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
-        settings = WorkerSettings(self._relaunch, worker)
+        # The topics of this worker stay as they are, whatever a pattern matches by then.
+        settings = WorkerSettings(
+            lambda version: self._relaunch(version).like(self._launch), worker
+        )
         self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
         self._take_orders(worker.engine)
         loop.interlude = self._between_turns

@@ -75,6 +75,11 @@ class Cluster:
                     waits("")
                 return
 
+    def names(self) -> frozenset[str]:
+        """The topics that exist, as far as this user may see them; raises KafkaUnreachable."""
+        topics = self._connection.metadata().topics
+        return frozenset(name for name, topic in topics.items() if topic.error is None)
+
     def facts(self, sources: Iterable[str], group: str) -> dict[str, TopicFacts]:
         """The source topics and their retry and dead-letter topics, as the cluster has them."""
         wanted = set(sources)

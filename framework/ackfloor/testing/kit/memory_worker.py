@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -131,6 +131,7 @@ class MemoryWorker:
         clock: ManualClock,
         observations: Observations,
         give_up_s: float,
+        from_start: Collection[str] = (),
     ) -> None:
         self.events = ManualEventLoopThread(clock, observations, give_up_s)
         self._source = (
@@ -141,6 +142,7 @@ class MemoryWorker:
                 settings.group,
                 start=settings.app.start,
                 quarantined_topics=topology.quarantined_topics(),
+                from_start=from_start,
             )
         )
         transactional = settings.app.transactional
