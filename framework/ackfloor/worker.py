@@ -30,7 +30,7 @@ from types import FrameType
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.state.snapshot import Snapshot
-from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError
+from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError, TopicAppeared
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
@@ -452,6 +452,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
         running.append(Process(launch, given.number, connection, mail, launch_with, in_flight))
         return running[0].run()
+    except TopicAppeared as exc:
+        log.warning("%s", exc)  # Nothing is wrong: somebody has made a topic.
+        return exc.exit_code
     except AckfloorError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code
