@@ -102,6 +102,18 @@ class ManualEventLoopThread(EventLoopThread):
         super().stop()
 
 
+def _group_source(
+    broker: MemoryBroker, settings: Settings, topology: Topology, from_start: Collection[str]
+) -> MemorySource:
+    return MemorySource(
+        broker,
+        settings.group,
+        start=settings.app.start,
+        quarantined_topics=topology.quarantined_topics(),
+        from_start=from_start,
+    )
+
+
 async def _cancel_all() -> None:
     own = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task is not own]
@@ -137,13 +149,7 @@ class MemoryWorker:
         self._source = (
             MemoryBroadcastSource(broker, settings.group)
             if app.broadcast
-            else MemorySource(
-                broker,
-                settings.group,
-                start=settings.app.start,
-                quarantined_topics=topology.quarantined_topics(),
-                from_start=from_start,
-            )
+            else _group_source(broker, settings, topology, from_start)
         )
         transactional = settings.app.transactional
         self._sink = (

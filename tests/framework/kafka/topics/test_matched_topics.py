@@ -74,6 +74,8 @@ def test_what_matches_gets_its_own_topics_and_is_read(scene: Scene) -> None:
     assert set(topology.routes) == {eu, us, *tiers}
     assert topology.sources == {eu: 2, us: 2}
     assert matched.matches.siblings() == {eu: {eu, us}, us: {eu, us}}
+    # Settings that change while it runs do not change its topics.
+    assert launch.like(matched).handlers == matched.handlers
     # Our own topics are there now, and match the expression.
     assert launch.matched().handlers == matched.handlers
 
