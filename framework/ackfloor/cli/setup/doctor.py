@@ -85,7 +85,7 @@ def _results(connection: Connection, launch: Launch | None) -> Iterator[CheckRes
     yield CheckResult("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
     yield versions()
     if launch is not None:
-        if connection.admin is not None:
+        if connection.admin is not None and launch.has_patterns:
             launch = launch.as_matched(Cluster(launch.kafka_options()).names())
         yield from _settings(launch)
         yield from of_policies(launch.handlers)

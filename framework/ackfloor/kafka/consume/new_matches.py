@@ -95,10 +95,12 @@ class NewMatches:
                 self._note(matches)
 
     def _note(self, matches: Matches) -> None:
-        for topic in matches.left_out.keys() - self.troubles.keys():
-            left_out = matches.left_out[topic]
-            log.warning("%s; %s", left_out.why, left_out.fix)
-        self.troubles = _troubles(matches.left_out)
+        troubles = _troubles(matches.left_out)
+        # Topics that are too many share one text.
+        before = {trouble.text for trouble in self.troubles.values()}
+        for text in sorted({trouble.text for trouble in troubles.values()} - before):
+            log.warning("%s", text)
+        self.troubles = troubles
         if new := matches.all - set(self._read):
             self._found = f"a pattern matches {listed(new)}, new to this worker"
         self.looks += 1
