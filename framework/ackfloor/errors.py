@@ -166,7 +166,10 @@ class TopicReplaced(SourceFailed):
 
 
 class TopicAppeared(SourceFailed):
-    """A worker with other delays has created a retry topic: only a new process reads it."""
+    """A retry topic of a worker with other delays, or a topic that a pattern matches, is new.
+
+    Only a new process reads it.
+    """
 
     exit_code = 75
 

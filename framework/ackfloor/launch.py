@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,7 +26,8 @@ from ackfloor.declare.codec import make_decoder
 from ackfloor.declare.flood_guard import FIX, WHY
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.signature import read_signature
-from ackfloor.errors import ConfigError
+from ackfloor.declare.topic_patterns import Matches, listed, match
+from ackfloor.errors import ConfigError, TopicsMissing
 from ackfloor.ports import MonitoringPlugin
 from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.executors.process.start_arguments import plan_of
@@ -38,7 +39,9 @@ from ackfloor.settings.layers import Layer
 
 if TYPE_CHECKING:
     from ackfloor.kafka.client.client_options import KafkaOptions
+    from ackfloor.kafka.consume.new_matches import NewMatches
     from ackfloor.kafka.topics.cluster_topics import Cluster
+    from ackfloor.kafka.topics.matched_topics import MatchedTopics
     from ackfloor.kafka.topics.topic_requirements import TopicPlan
 
 log = logging.getLogger("ackfloor")
@@ -58,11 +61,13 @@ class Launch:
 
     Attributes:
         handlers: the app's handlers, or those of `--only`, with operators' settings applied.
+        matches: what their patterns stand for; nothing before they were looked up.
     """
 
     app: App
     settings: Settings
     handlers: tuple[HandlerSpec, ...]
+    matches: Matches = field(default_factory=Matches)
 
     @classmethod
     def of(
@@ -134,7 +139,8 @@ class Launch:
 
         Raises:
             KafkaUnreachable: no broker answered in time.
-            ConfigError: a topic is missing that must not be created.
+            ConfigError: a topic is missing that must not be created, or a pattern matches one that
+                can't be read.
         """
         from ackfloor.kafka.topics.cluster_topics import Cluster, check_complete
         from ackfloor.kafka.topics.topic_requirements import Action
@@ -146,7 +152,11 @@ class Launch:
         )
         cluster = Cluster(self.kafka_options())
         cluster.wait(timeout_s, waits=waits)
-        plans = self.plan_topics(cluster)
+        launch = self.matched_on(cluster)
+        for (handler, pattern), topics in launch.matches.topics.items():
+            found = listed(topics) or "no topic yet"
+            log.info("handler %s: %s matches %s", handler, pattern, found)
+        plans = launch.plan_topics(cluster)
         if self.settings.app.create_topics:
             for name in cluster.create(plans):
                 log.info("created topic %s", name)
@@ -166,6 +176,112 @@ class Launch:
             replication_factor=self.settings.app.replication_factor,
             dlq_retention_s=self.settings.app.dlq_retention_s,
         )
+
+    # Patterns.
+
+    @property
+    def has_patterns(self) -> bool:
+        """Whether a handler takes its topics by a pattern."""
+        return any(spec.patterns for spec in self.handlers)
+
+    def match(self, topics: Collection[str]) -> Matches:
+        """What the patterns stand for where these topics exist.
+
+        Handlers that do not run here count as well: they have the topics that they name.
+        """
+        return match(
+            self.settings.applied(self.app.handlers),
+            topics,
+            self.settings.group,
+            most=self.settings.app.max_pattern_topics,
+            read={spec.name for spec in self.handlers},
+        )
+
+    def with_matches(self, matches: Matches) -> Launch:
+        """The same with the topics that patterns match, of a launch that has none of them yet.
+
+        Raises:
+            TopicsMissing: no topic is left to be read; or a pattern matches none, where the group
+                starts at `latest`: later it could not be told that its topics are new.
+        """
+        if not matches.topics:
+            return self
+        handlers = matches.applied(self.handlers)
+        nothing = not any(spec.topics for spec in handlers)
+        for (handler, pattern), topics in matches.topics.items():
+            if not topics and (nothing or self.settings.app.start == "latest"):
+                raise TopicsMissing(
+                    f"handlers.{handler}.topics",
+                    pattern,
+                    "no topic's whole name matches (or this user may not see it)"
+                    + ("" if nothing else ", and start='latest' needs one to tell later ones by"),
+                    'create one, or correct the pattern; "^orders-.*" are names that begin with '
+                    "orders-",
+                )
+        return replace(self, handlers=handlers, matches=matches)
+
+    def like(self, other: Launch) -> Launch:
+        """The same, as loaded, with the topics that the patterns of another launch stand for."""
+        return replace(self, handlers=other.matches.applied(self.handlers), matches=other.matches)
+
+    def as_matched(self, topics: Collection[str]) -> Launch:
+        """The same with what patterns match among these topics; refuses nothing."""
+        matches = self.match(topics) if self.has_patterns else Matches()
+        return replace(self, handlers=matches.applied(self.handlers), matches=matches)
+
+    def matched_on(self, cluster: Cluster) -> Launch:
+        """The same with the topics that patterns match on a cluster, at the start of a run.
+
+        Raises:
+            ConfigError: a pattern matches a topic that can't be read, or more than allowed.
+            TopicsMissing: see `with_matches`.
+        """
+        if not self.has_patterns:
+            return self
+        matches = self.match(cluster.names())
+        matches.check()
+        return self.with_matches(matches)
+
+    def matched(
+        self,
+        stopping: Callable[[], bool] = lambda: False,
+        waits: Callable[[str], None] = _ignore,
+    ) -> Launch:
+        """The same with the topics that patterns match now, for a worker: it leaves out the others.
+
+        Raises:
+            KafkaUnreachable: no broker answered before `stopping` returned True.
+            TopicsMissing: see `with_matches`.
+        """
+        if not self.has_patterns:
+            return self
+        from ackfloor.kafka.topics.cluster_topics import Cluster
+
+        cluster = Cluster(self.kafka_options())
+        cluster.wait(None, stopping, waits)
+        return self.with_matches(self._matched_topics(lambda: cluster).find())
+
+    def _matched_topics(self, cluster: Callable[[], Cluster]) -> MatchedTopics:
+        from ackfloor.kafka.topics.matched_topics import MatchedTopics
+
+        return MatchedTopics(
+            cluster,
+            self.match,
+            lambda cluster, specs: replace(self, handlers=specs).plan_topics(cluster),
+            self.handlers,
+            self.settings.group,
+            create=self.settings.app.create_topics,
+        )
+
+    def _new_matches(self, client_suffix: str) -> NewMatches | None:
+        if not self.has_patterns:
+            return None
+        from ackfloor.kafka.consume.new_matches import NewMatches
+        from ackfloor.kafka.topics.cluster_topics import Cluster
+
+        options = self.kafka_options(f"{client_suffix}-patterns")
+        find = self._matched_topics(lambda: Cluster(options)).find
+        return NewMatches(find, self.matches, self.settings.app.pattern_interval_s)
 
     def topology(
         self,
@@ -246,6 +362,8 @@ class Launch:
                 copartitioned=CopartitionedRetryTopics(low_priority_topics, topology.partitions),
                 new_tiers=NewTiers(options, group, set(quarantined_topics.values())),
                 quarantined_topics=quarantined_topics,
+                new_matches=self._new_matches(client_suffix),
+                siblings=self.matches.siblings(),
             ),
             KafkaTransactionalSink(options, group, self.transactional_id(client_suffix))
             if app.transactional

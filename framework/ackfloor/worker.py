@@ -30,7 +30,7 @@ from types import FrameType
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.state.snapshot import Snapshot
-from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError
+from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError, TopicAppeared
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
@@ -178,13 +178,14 @@ class Process:
         return self._stops > 1
 
     def _worker(self) -> Worker:
-        launch = self._launch
+        def waits(why: str) -> None:
+            self._status("starting", why)
+
+        launch = self._launch = self._launch.matched(lambda: self._stops > 0, waits)
         observers: list[Observer] = [*launch.app.observers]
         if self._monitor is not None:
             observers += [self._monitor, _Reporter(self._report)]
-        topology = launch.topology(
-            lambda: self._stops > 0, lambda why: self._status("starting", why)
-        )
+        topology = launch.topology(lambda: self._stops > 0, waits)
         outside = launch.outside(
             self._events,
             f"worker-{self._number}",
@@ -230,7 +231,10 @@ class Process:
 
     def _work(self, worker: Worker, loop: Loop) -> None:
         self._loop = loop
-        settings = WorkerSettings(self._relaunch, worker)
+        # The topics of this worker stay as they are, whatever a pattern matches by then.
+        settings = WorkerSettings(
+            lambda version: self._relaunch(version).like(self._launch), worker
+        )
         self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
         self._take_orders(worker.engine)
         loop.interlude = self._between_turns
@@ -448,6 +452,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         set_up_logging(app.log_level, app.log_format, f"worker-{given.number}", redaction)
         running.append(Process(launch, given.number, connection, mail, launch_with, in_flight))
         return running[0].run()
+    except TopicAppeared as exc:
+        log.warning("%s", exc)  # Nothing is wrong: somebody has made a topic.
+        return exc.exit_code
     except AckfloorError as exc:
         log.error("%s", exc)  # noqa: TRY400 -- the message is made for people
         return exc.exit_code

@@ -89,11 +89,12 @@ class Stage:
         value: bytes = b"{}",
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes]] = (),
+        topic: str | None = None,
     ) -> None:
-        """Write records, and return when the broker has them."""
+        """Write records, to the source topic or another, and return when the broker has them."""
         for _ in range(count):
             self._producer.produce(
-                self.topic, value, key=key, headers=list(headers), on_delivery=_written
+                topic or self.topic, value, key=key, headers=list(headers), on_delivery=_written
             )
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
@@ -154,11 +155,15 @@ class Stage:
             reader.close()
         return sum(p.offset for p in found if p.offset > 0)
 
-    def make_topic(self, suffix: str, joint: str = "--") -> str:
-        """One more topic, of one partition."""
+    def make_topic(self, suffix: str, joint: str = "--", partitions: int = 1) -> str:
+        """One more topic."""
         name = f"{self.topic}{joint}{suffix}"
-        self._create(name, 1)
+        self._create(name, partitions)
         return name
+
+    def delete_topic(self, name: str) -> None:
+        """One topic less."""
+        delete_topics(self._admin, [name])
 
     def _create(self, name: str, partitions: int) -> None:
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result(60)
@@ -169,9 +174,9 @@ class Stage:
         found = self._admin.list_topics(timeout=60).topics.get(topic)
         return set() if found is None else set(found.partitions)
 
-    def end_of(self, topic: str) -> int:
-        """Where the log of a topic's first partition ends."""
-        partition = TopicPartition(topic, 0)
+    def end_of(self, topic: str, number: int = 0) -> int:
+        """Where the log of one of a topic's partitions ends."""
+        partition = TopicPartition(topic, number)
         return int(
             self._admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(60).offset
         )

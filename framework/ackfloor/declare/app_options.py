@@ -80,6 +80,8 @@ class AppOptions(TypedDict, total=False):
     create_topics: bool
     replication_factor: int | None
     dlq_retention: Duration
+    pattern_interval: Duration
+    max_pattern_topics: int
     listen: str
     look_interval: Duration
     control: Literal["local", "remote", "off"]

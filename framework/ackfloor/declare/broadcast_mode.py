@@ -23,7 +23,7 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
     """A handler as it is in broadcast mode: it retries in place.
 
     Raises:
-        ConfigError: it asks for retry topics, or for a rate.
+        ConfigError: it asks for retry topics, for a rate, or for topics by a pattern.
     """
     if spec.on_failure != "block" and "on_failure" in spec.given:
         raise ConfigError(
@@ -34,6 +34,14 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
         )
     if spec.rate_per_s is not None:
         raise rate_refused(spec)
+    if spec.patterns:
+        raise ConfigError(
+            f"handlers.{spec.name}.topics",
+            spec.patterns[0],
+            "in broadcast mode a worker reads from the end as of its start and commits nothing, so "
+            "what is in a topic that it finds later would be missed",
+            "name each topic",
+        )
     return replace(spec, on_failure="block")
 
 

@@ -2,8 +2,8 @@
 
 `Router` collects handlers, the app's `Registry` is one, and `include` joins them. A router
 that was included stays connected: what is registered on it later reaches the app as well, so
-the order of imports does not matter. Two handlers for one topic, or of one name, are refused in
-the line that brings the second.
+the order of imports does not matter. Two handlers for one topic or pattern, or of one name, are
+refused in the line that brings the second.
 
 The decorator returns the function unchanged: it can be called, tested and registered again.
 """
@@ -125,7 +125,10 @@ class Router:
         """Register a function as the handler of one or more topics.
 
         Args:
-            topics: the topics it handles.
+            topics: the topics it handles. One that begins with "^" is a pattern: a regular
+                expression for whole names, "^orders-.*". It stands for the topics that match it,
+                also those that are created later; never for ackfloor's or Kafka's own, nor for one
+                that another handler names.
             to: the topic to which what it returns or yields is published, confirmed before its
                 record is settled; a `To` says key, headers and encoder. A batch handler returns one
                 result an item. None is no result. Not with ack="manual" or executor="process".
@@ -196,8 +199,8 @@ class Router:
         return tuple(self._specs.values())
 
     def handler_of(self, topic: str) -> HandlerSpec | None:
-        """The handler of a topic."""
-        return next((spec for spec in self._specs.values() if topic in spec.topics), None)
+        """The handler that names a topic, or a pattern in this very form."""
+        return next((spec for spec in self._specs.values() if topic in spec.subjects), None)
 
     def leads_to(self, router: Router) -> bool:
         """Whether what is registered here reaches that router."""
@@ -205,7 +208,7 @@ class Router:
 
     def check(self, spec: HandlerSpec) -> None:
         """Refuse a handler that clashes with one here, or wherever this router is included."""
-        for topic in spec.topics:
+        for topic in spec.subjects:
             other = self.handler_of(topic)
             if other is not None:
                 why = f"handler {other.name!r} handles it already; one handler per topic"

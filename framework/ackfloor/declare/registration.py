@@ -47,6 +47,9 @@ DEFAULT_CONCURRENCY = 64
 DEFAULT_CONSUME_TIMEOUT_S = 60.0
 DEFAULT_BATCH_WAIT_S = 0.2
 
+#: What begins with it is a regular expression, as for Kafka's own clients.
+PATTERN_SIGN = "^"
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -83,6 +86,8 @@ class HandlerSpec:
     Attributes:
         name: unique in the app; header, metric label and settings key.
         topics: what it handles; no other handler of the app does.
+        patterns: regular expressions, each with its leading "^"; a worker adds the topics that they
+            match to `topics` before it starts (see `topic_patterns`).
         function: the function as its author wrote it.
         executor: "async" runs it on the event loop, "thread" on threads, "process" in processes
             that can be killed.
@@ -122,6 +127,7 @@ class HandlerSpec:
     fairness: Fairness = "key"
     rate_per_s: float | None = None
     to: To[Any] | None = None
+    patterns: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -134,6 +140,11 @@ class HandlerSpec:
         _check_quarantine(self)
         _check_fairness(self)
         _check_results(self)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """What it handles as its author wrote it: topics' names, then patterns."""
+        return (*self.topics, *self.patterns)
 
     @property
     def is_async(self) -> bool:
@@ -231,9 +242,11 @@ def make_spec(
     values |= _times(name, given)
     if (breaker := _breaker(name, given)) is not None:
         values["breaker"] = breaker
+    literal, patterns = _check_topics(name, topics)
     return HandlerSpec(
         name=name,
-        topics=_check_topics(name, topics),
+        topics=literal,
+        patterns=patterns,
         function=function,
         executor=executor,
         ordering=ordering,
@@ -323,7 +336,8 @@ def _executor(name: str, options: HandlerOptions, is_async: bool) -> ExecutorKin
     return asked
 
 
-def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[str, ...]:
+def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names among what a handler takes, and the patterns; each of them checked."""
     if not topics:
         raise _refuse(name, "topics", topics, "no topic", 'name one: @app.handler("orders")')
     for topic in topics:
@@ -331,16 +345,30 @@ def _check_topics(name: str, topics: tuple[str, ...]) -> tuple[str, ...]:
             raise _refuse(
                 name, "topics", topic, "not a topic's name", 'write @app.handler("orders")'
             )
-        if topic.startswith("^"):
-            why = "topic patterns are not available in this version"
-            raise _refuse(name, "topics", topic, why, "name each topic")
-        try:
-            check_source_topic(topic)
-        except SettingError as exc:
-            raise ConfigError.of(exc, field=f"handlers.{name}.topics") from None
+        if topic.startswith(PATTERN_SIGN):
+            _check_pattern(name, topic)
+        else:
+            try:
+                check_source_topic(topic)
+            except SettingError as exc:
+                raise ConfigError.of(exc, field=f"handlers.{name}.topics") from None
         if topics.count(topic) > 1:
             raise _refuse(name, "topics", topic, "named twice", "name it once")
-    return topics
+    patterns = tuple(topic for topic in topics if topic.startswith(PATTERN_SIGN))
+    return tuple(topic for topic in topics if topic not in patterns), patterns
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    if pattern == PATTERN_SIGN:
+        why = "it matches no topic: the whole name has to match"
+        raise _refuse(name, "topics", pattern, why, 'write what the names look like: "^orders-.*"')
+    try:
+        re.compile(pattern)
+    except re.error as exc:
+        where = "" if exc.pos is None else f" at position {exc.pos}"
+        why = f"not a regular expression of Python: {exc.msg}{where}"
+        fix = 'mend it; topics whose names begin with "orders-" are "^orders-.*"'
+        raise _refuse(name, "topics", pattern, why, fix) from None
 
 
 def _check_choices(spec: HandlerSpec) -> None:
@@ -413,7 +441,7 @@ def _check_results(spec: HandlerSpec) -> None:
         )
         fix = 'leave ack="auto", or `await app.publish(...)` before delivery.ack()'
         raise _refuse(spec.name, "to", topic, why, fix)
-    if topic in spec.topics:
+    if topic in spec.topics or any(re.fullmatch(each, topic) for each in spec.patterns):
         why = "it handles this topic: each result would have another one, without end"
         fix = "name another topic; where a loop is meant, `await app.publish(...)` in the function"
         raise _refuse(spec.name, "to", topic, why, fix)

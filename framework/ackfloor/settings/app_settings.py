@@ -106,6 +106,15 @@ class AppSettings(BaseModel):
     dlq_retention_s: PositiveDuration = Field(
         default=30 * 86_400.0, alias="dlq_retention", description="How long dead letters are kept."
     )
+    pattern_interval_s: PositiveDuration = Field(
+        default=30.0,
+        alias="pattern_interval",
+        description="Time between two looks of a worker for new topics that a pattern of a handler "
+        "matches; each looks at half to one and a half times of it.",
+    )
+    max_pattern_topics: int = Field(
+        default=100, ge=1, description="How many topics one pattern of a handler may stand for."
+    )
     listen: str = Field(
         default="127.0.0.1:9600", description="Where metrics and health are served."
     )

@@ -29,6 +29,9 @@ from ackfloor.errors import ConfigError
 from ackfloor.loading import load_app
 from ackfloor.settings import Settings, sections_of
 
+#: Stands for the name of a topic that a pattern matches.
+ANY_TOPIC = "<topic>"
+
 policy_app = Commands(name="policy", help="Retry policies.", no_args_is_help=True)
 
 
@@ -76,8 +79,8 @@ def preview(
 def _print(spec: HandlerSpec, group: str, retention_s: float | None, now: datetime) -> None:
     policy = spec.retry
     timeout = "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
-    title = f"{spec.name}: {', '.join(spec.topics)} (consume timeout {timeout})"
-    rows = [_row(1, "", "", "", spec.topics[0])]
+    title = f"{spec.name}: {', '.join(spec.subjects)} (consume timeout {timeout})"
+    rows = [_row(1, "", "", "", _topic(spec))]
     delays = policy.schedule()
     for number, (delay_s, total_s) in enumerate(zip(delays, accumulate(delays), strict=True), 2):
         due = now + timedelta(seconds=total_s)
@@ -107,15 +110,20 @@ def _row(delivery: int, wait: str, since: str, due: str, where: str) -> dict[str
     }
 
 
+def _topic(spec: HandlerSpec) -> str:
+    """A topic of a handler; of one that has patterns alone, a place for its name."""
+    return spec.topics[0] if spec.topics else ANY_TOPIC
+
+
 def _tier(spec: HandlerSpec, group: str, delay_s: float) -> str | None:
     """The retry topic of one delay; None where the handler retries in place."""
-    return None if spec.in_place else tier_topic(spec.topics[0], group, delay_s)
+    return None if spec.in_place else tier_topic(_topic(spec), group, delay_s)
 
 
 def _end(policy: RetryPolicy, spec: HandlerSpec, group: str) -> str:
     if policy.total_s() == inf:
         return f"then every {format_duration(policy.schedule()[-1])}, without end"
-    dlq = f"{spec.topics[0]}--{group}--dlq"
+    dlq = f"{_topic(spec)}--{group}--dlq"
     if not policy.schedule():
         return f"after the first failure: {dlq}"
     return (
@@ -132,6 +140,7 @@ def _facts(
     return {
         "handler": spec.name,
         "topics": list(spec.topics),
+        "patterns": list(spec.patterns),
         "consume_timeout_s": spec.consume_timeout_s,
         "max_redeliveries": spec.retry.max_redeliveries,
         "jitter": spec.retry.jitter,

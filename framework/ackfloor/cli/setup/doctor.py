@@ -28,6 +28,7 @@ from ackfloor.core.values.doctor_result import CheckResult, passes
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.printable import plain
 from ackfloor.declare.codec import SchemaDecoder
+from ackfloor.declare.topic_patterns import Matches, listed
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.loading import load_app
@@ -108,11 +109,14 @@ def _of_runs(
 
 def _results(connection: Connection, launch: Launch | None) -> Iterator[CheckResult]:
     from ackfloor.kafka.inspection.cluster_checks import versions
+    from ackfloor.kafka.topics.cluster_topics import Cluster
 
     python = sys.version.split()[0]
     yield CheckResult("ackfloor", "ok", f"{ackfloor.__version__} on Python {python}")
     yield versions()
     if launch is not None:
+        if connection.admin is not None and launch.has_patterns:
+            launch = launch.as_matched(Cluster(launch.kafka_options()).names())
         yield from _settings(launch)
         yield from of_policies(launch.handlers)
         yield from _registry(launch)
@@ -180,6 +184,7 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
         return
     app, group = launch.settings.app, launch.settings.group
     yield kafka.group_permissions(admin, group)
+    yield from _patterns(launch.matches)
     sources = [topic for spec in launch.handlers for topic in spec.topics]
     results = result_topics(launch.handlers) - {*sources}
     found = Cluster(launch.kafka_options()).facts(sources, group, results)
@@ -204,6 +209,19 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     yield from kafka.topic_permissions(admin, facts, {*sources, *ours} - facts.keys())
     yield from kafka.result_permissions(admin, result_topics(launch.handlers) & found.keys())
     yield kafka.clock(admin, partitions)
+
+
+def _patterns(matches: Matches) -> Iterator[CheckResult]:
+    """Check what each pattern stands for."""
+    for (handler, pattern), topics in matches.topics.items():
+        check, found = f"pattern {pattern}", f"handler {handler} reads {listed(topics)}"
+        if topics:
+            yield CheckResult(check, "ok", found)
+            continue
+        text = f"no topic matches that handler {handler} could read, or this user may not see it"
+        yield CheckResult(check, "warn", text, "create one, or correct the pattern")
+    for topic, left_out in matches.left_out.items():
+        yield CheckResult(f"topic {topic}", "fail", left_out.why, left_out.fix)
 
 
 def _shown(results: Iterator[CheckResult], output: Output) -> Iterator[CheckResult]:

@@ -46,7 +46,10 @@ def plan(
     brokers: AppBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show which topics exist, which would be created, and what differs. Changes nothing."""
+    """Show which topics exist, which would be created, and what differs. Changes nothing.
+
+    For a handler with a pattern: the topics that match now.
+    """
     _, plans = _plan(app, factory, connect_timeout, brokers)
     _show(plans, output)
     if detailed_exitcode and any(p.action is Action.CREATE for p in plans):
@@ -82,7 +85,7 @@ def _plan(
     launch = Launch.of(loaded, flags=brokers.flags, config=brokers.config)
     cluster = Cluster(launch.kafka_options())
     cluster.wait(parse_duration(connect_timeout, field="--connect-timeout"))
-    return cluster, launch.plan_topics(cluster)
+    return cluster, launch.matched_on(cluster).plan_topics(cluster)
 
 
 def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:

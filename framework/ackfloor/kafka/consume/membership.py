@@ -65,6 +65,7 @@ class Membership:
         incremental: whether partitions are assigned and revoked one by one.
         start: where a group without commits begins.
         quarantined: the retry topics whose logs are read before they are announced.
+        siblings: topic that a pattern matches -> all topics of its pattern.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Membership:
         incremental: bool,
         start: Start,
         quarantined: QuarantinedTopics | None = None,
+        siblings: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._consumer = consumer
         self._reading = reading
@@ -88,6 +90,8 @@ class Membership:
         self._copartitioned = copartitioned
         self._incremental = incremental
         self._start = start
+        #: They decide where a topic without a commit starts, and only where that is not its start.
+        self._siblings = siblings if siblings is not None and start == "latest" else {}
         self._quarantined = quarantined
         self._subscribed = False
         #: The partitions reported to the listener, and the position at which each began.
@@ -174,7 +178,8 @@ class Membership:
 
     def _learn(self, topics: set[str]) -> None:
         """Look up topics that were assigned, and their retry topics."""
-        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics))
+        siblings = set[str]().union(*(self._siblings.get(topic, ()) for topic in topics))
+        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics) | siblings)
         self._described = {**self._described, **described}
         self._note_counts(described)
         self._reading.learn(self._copartitioned.learn(described))
@@ -197,6 +202,7 @@ class Membership:
         return resolve(
             self._consumer, committed, self._start, self._described,
             self._topic_ids.log_ranges, self._reading.reads, self._copartitioned, self._left_out,
+            self._siblings,
         )  # fmt: skip
 
     def _left_out(self, why: SourceFailed) -> None:

@@ -58,6 +58,7 @@ from ackfloor.kafka.client.client_options import (
 from ackfloor.kafka.consume.committer import Committer, Result
 from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.membership import Membership
+from ackfloor.kafka.consume.new_matches import NewMatches
 from ackfloor.kafka.consume.new_retry_topics import NewTiers
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.session_watch import SessionWatch
@@ -99,6 +100,8 @@ class KafkaSource:
         new_tiers: looks for others that should be read.
         quarantined_topics: retry topics of handlers that quarantine, and the source of each; what
             is parked there is reported with their start positions.
+        new_matches: looks for topics that a pattern matches.
+        siblings: topic that a pattern matches -> all topics of its pattern; see `start_positions`.
 
     Raises:
         ConfigError: a property is refused.
@@ -119,7 +122,11 @@ class KafkaSource:
         copartitioned: CopartitionedRetryTopics | None = None,
         new_tiers: NewTiers | None = None,
         quarantined_topics: Mapping[str, str] | None = None,
+        new_matches: NewMatches | None = None,
+        siblings: Mapping[str, Collection[str]] | None = None,
     ) -> None:
+        self._siblings = siblings or {}
+        self._new_matches = new_matches
         self._low_priority_topics = low_priority_topics
         self._copartitioned = copartitioned or CopartitionedRetryTopics({}, {})
         self._new_tiers = new_tiers
@@ -173,6 +180,8 @@ class KafkaSource:
             self._session_watch.start(self._consumer, subscribed[0])
         if self._new_tiers is not None:
             self._new_tiers.start(subscribed, self._copartitioned.topics)
+        if self._new_matches is not None:
+            self._new_matches.start()
 
     def _make_membership(self) -> Membership:
         return Membership(
@@ -185,6 +194,7 @@ class KafkaSource:
             incremental=incremental(self._config),
             start=self._start,
             quarantined=self._quarantined,
+            siblings=self._siblings,
         )
 
     # Records.
@@ -197,6 +207,8 @@ class KafkaSource:
         self._membership.look()
         if self._new_tiers is not None:
             self._new_tiers.check()
+        if self._new_matches is not None:
+            self._new_matches.check()
         if self._denied and self._membership.assignment_count != self._denied_at:
             self._denied.clear()
         return count
@@ -263,7 +275,8 @@ class KafkaSource:
 
     def troubles(self) -> Mapping[str, Trouble]:
         """Present faults at the brokers; see `ports.Source`."""
-        return {**self._topic_ids.troubles, **self._silent, **self._denied}
+        left_out = {} if self._new_matches is None else self._new_matches.troubles
+        return {**left_out, **self._topic_ids.troubles, **self._silent, **self._denied}
 
     def look_closer(self) -> None:
         """Ask soon about the topics; see `ports.Source`."""
@@ -371,8 +384,9 @@ class KafkaSource:
             self._membership.leave()
         finally:
             self._topic_ids.close()
-            if self._new_tiers is not None:
-                self._new_tiers.stop()
+            for watch in (self._new_tiers, self._new_matches):
+                if watch is not None:
+                    watch.stop()
             # With an unanswered commit closing can take minutes; the process's exit ends it.
             leaving = threading.Thread(target=self._leave, name="ackfloor:leave", daemon=True)
             leaving.start()

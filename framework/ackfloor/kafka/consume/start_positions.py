@@ -6,7 +6,8 @@ from the same reply that carries the commit's metadata.
 * A group without a commit starts at `earliest` or `latest`, and that position is committed at
   once. `latest` applies to a topic as the group first finds it: a partition that was added later
   holds records that came after, and a retry tier holds the group's own, so both are read from
-  their start.
+  their start. The topics of a pattern count as one topic: one without a commit, where another has
+  one, was created later.
 * If a commit is below the log's start, reading goes on at the log's start, and the number of
   records that retention removed is reported; records settled above that stay settled.
 * A commit that names another topic id belongs to an earlier topic of this name: start again.
@@ -99,6 +100,7 @@ def resolve(
     reads: Callable[[str], Consumer] | None = None,
     fleeting: Container[str] = (),
     left_out: Callable[[SourceFailed], None] = lambda _: None,
+    siblings: Mapping[str, Collection[str]] | None = None,
 ) -> list[StartPosition]:
     """The start position of each assigned partition.
 
@@ -111,13 +113,19 @@ def resolve(
         fleeting: topics that may have been deleted. Requests about them wait briefly, and
             partitions whose start is not found are left out.
         left_out: called with the reason.
+        siblings: topic that a pattern matches -> all topics of its pattern, which are described
+            as well.
 
     Raises:
         SourceFailed: the broker did not answer within `PATIENCE_S` seconds.
     """
     until_s = time.monotonic() + PATIENCE_S
-    fresh = {found.topic: described[found.topic] for found in committed if found.offset < 0}
-    begun = _begun(consumer, fresh, ask_ranges, until_s) if start == "latest" else {}
+    fresh = {found.topic for found in committed if found.offset < 0}
+    begun = (
+        _begun(consumer, fresh, described, siblings or {}, ask_ranges, until_s)
+        if start == "latest"
+        else {}
+    )
     ranges_until_s = time.monotonic() + RANGES_S
     logs = _Logs(ask_ranges, committed, reads or (lambda _: consumer))
     fleeting_until_s, given_up = time.monotonic() + FLEETING_S, False
@@ -150,45 +158,58 @@ def resolve(
 
 
 def _begun(
-    consumer: Consumer, fresh: Mapping[str, Described], ask_ranges: AskRanges, until_s: float
+    consumer: Consumer,
+    fresh: Collection[str],
+    described: Mapping[str, Described],
+    siblings: Mapping[str, Collection[str]],
+    ask_ranges: AskRanges,
+    until_s: float,
 ) -> dict[str, dict[int, TopicPartition]]:
     """The topics that the group has read before, with its committed positions of each.
 
-    For a new topic, the log ends are committed for all partitions at once, whichever members get
-    them: from then on a partition without a commit is one that was added later. Workers that start
-    together all find the topic new; the first commit counts for all, and the others read it and
-    overwrite nothing.
+    For a new topic, or a new pattern with all its topics, the log ends are committed for all
+    partitions at once, whichever members get them: from then on a partition without a commit is one
+    that was added later. Workers that start together all find the topic new; the first commit
+    counts for all, and the others read it and overwrite nothing.
 
     Raises:
         SourceFailed: the broker does not tell which partitions a topic has.
     """
     begun: dict[str, dict[int, TopicPartition]] = {}
-    for topic, described in fresh.items():
-        if TopicTemplates().parse(topic) is not None:
-            begun[topic] = {}
+    for together in {frozenset(siblings.get(topic, (topic,))) for topic in fresh}:
+        new = together.intersection(fresh)
+        if any(TopicTemplates().parse(topic) is not None for topic in new):
+            begun.update({topic: {} for topic in new})
             continue
-        if not described.partitions:
-            # An added partition can't be told from one of a new topic: don't guess.
-            raise SourceFailed(f"the broker does not tell which partitions {topic} has")
-        all_ = [TopicPartition(topic, partition) for partition in described.partitions]
+        all_ = [TopicPartition(*p) for t in sorted(together) for p in _places(t, described, new)]
         has = _has(consumer, all_, until_s)
         if not has:
             logs = _Logs(ask_ranges, all_, lambda _: consumer)
-            ends = [TopicPartition(topic, p.partition, logs.range(p, until_s)[1]) for p in all_]
+            ends = [TopicPartition(p.topic, p.partition, logs.range(p, until_s)[1]) for p in all_]
             has = _has(consumer, all_, until_s)
             if not has:
                 consumer.commit(offsets=ends, asynchronous=True)
         if has:
-            begun[topic] = has
+            for topic in new:
+                begun[topic] = {p.partition: p for p in has if p.topic == topic}
     return begun
+
+
+def _places(topic: str, described: Mapping[str, Described], fresh: Collection[str]) -> list[Place]:
+    """The partitions of a topic; none of a sibling that was deleted."""
+    found = described[topic]
+    if not found.partitions and (topic in fresh or not found.absent):
+        # An added partition can't be told from one of a new topic: don't guess.
+        raise SourceFailed(f"the broker does not tell which partitions {topic} has")
+    return [(topic, partition) for partition in found.partitions]
 
 
 def _has(
     consumer: Consumer, partitions: Sequence[TopicPartition], until_s: float
-) -> dict[int, TopicPartition]:
-    """Partition -> committed position, without those that have no commit."""
+) -> list[TopicPartition]:
+    """The committed positions of those that have one."""
     found = _committed(consumer, partitions, until_s)
-    return {partition.partition: partition for partition in found if partition.offset >= 0}
+    return [partition for partition in found if partition.offset >= 0]
 
 
 def _committed(

@@ -81,6 +81,11 @@ class Cluster:
                     waits("")
                 return
 
+    def names(self) -> frozenset[str]:
+        """The topics that exist, as far as this user may see them; raises KafkaUnreachable."""
+        topics = self._connection.metadata().topics
+        return frozenset(name for name, topic in topics.items() if topic.error is None)
+
     def facts(
         self, sources: Iterable[str], group: str, results: Iterable[str] = ()
     ) -> dict[str, TopicFacts]:

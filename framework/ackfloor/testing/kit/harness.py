@@ -11,7 +11,7 @@ what they do; to test that they can be killed, use a real Kafka.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -25,6 +25,8 @@ from ackfloor.core.values.durations import parse_duration
 from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.outgoing import HeadersGiven, Value, encode, header_pairs
 from ackfloor.declare.registration import HandlerSpec
+from ackfloor.declare.topic_patterns import Matches, match
+from ackfloor.runtime.loop.worker_assembly import Topology
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver
 from ackfloor.testing.kit.memory_worker import MemoryWorker
@@ -42,6 +44,7 @@ from ackfloor.testing.kit.topology import (
     create_topics,
     on_a_thread,
     overlaid,
+    partitions_of,
     settings_of,
     without_jitter,
     worker_config,
@@ -59,6 +62,11 @@ class Harness:
 
     Reads no file and no environment variable: what counts is what the code says, and
     `settings`. Retries wait exactly as their schedule says, unless `jitter` is on.
+
+    A topic that a handler's pattern matches exists once it is named in `partitions`, sent or
+    published to. One that is new while the worker runs is found when it is at rest next; the worker
+    is then replaced, as it would be: handlers that still run are cancelled, and their records are
+    delivered again.
 
     Args:
         app: the app under test.
@@ -88,8 +96,9 @@ class Harness:
         self._settings = settings_of(app, self._given)
         if app.broadcast:
             check_settings(self._settings, self._settings.applied(app.handlers))
-        self._specs = self._applied(self._settings)
-        for spec in self._specs:
+        #: The handlers as registered, and with the topics that their patterns match.
+        self._declared = self._applied(self._settings)
+        for spec in self._declared:
             app.check_middleware(spec)
         self._grace_s = parse_duration(stuck_after, field="stuck_after")
         self._give_up_s = parse_duration(give_up_after, field="give_up_after")
@@ -97,8 +106,12 @@ class Harness:
         self.clock = ManualClock() if start is None else ManualClock(start)
         #: The broker: for faults, retention, holes and other members of the group.
         self.broker = MemoryBroker(self.clock)
-        group = self._settings.group
-        self._topology = create_topics(self.broker, group, self._specs, partitions)
+        self._partitions = partitions
+        self._matches = self._matched(() if isinstance(partitions, int) else partitions)
+        self._specs = self._matches.applied(self._declared)
+        self._topology = self._create_topics()
+        #: Topics that a pattern matches and that are newer than the group.
+        self._late: frozenset[str] = frozenset()
         self._observations = Observations()
         self._memory_worker: MemoryWorker | None = None
         self._driver: Driver | None = None
@@ -107,6 +120,24 @@ class Harness:
     def _applied(self, settings: Settings) -> tuple[HandlerSpec, ...]:
         specs = tuple(on_a_thread(spec) for spec in settings.applied(self._app.handlers))
         return specs if self._jitter else tuple(without_jitter(spec) for spec in specs)
+
+    def _matched(self, topics: Iterable[str] = ()) -> Matches:
+        """What the patterns stand for, where these topics exist as well.
+
+        Raises:
+            ConfigError: one that they match can't be read.
+        """
+        matches = match(
+            self._declared,
+            {*self.broker.topics, *topics},
+            self._settings.group,
+            most=self._settings.app.max_pattern_topics,
+        )
+        matches.check()
+        return matches
+
+    def _create_topics(self) -> Topology:
+        return create_topics(self.broker, self._settings.group, self._specs, self._partitions)
 
     # Start and end.
 
@@ -146,10 +177,32 @@ class Harness:
             self.clock,
             self._observations,
             self._give_up_s,
+            self._late,
         )
         self._memory_worker = memory_worker
         self._driver = memory_worker.driver(grace_s=self._grace_s, give_up_s=self._give_up_s)
         self._driver.settle()
+
+    def _follow_patterns(self) -> None:
+        """Replace the worker while a pattern matches a topic that is new to it."""
+        while new := self._find_new():
+            memory_worker, _ = self._running()
+            self._memory_worker = self._driver = None
+            memory_worker.close()
+            self._late |= new
+            self._begin()
+
+    def _find_new(self) -> frozenset[str]:
+        """What patterns match since the worker started; it is read from now on."""
+        if not any(spec.patterns for spec in self._declared):
+            return frozenset()
+        matches = self._matched()
+        new = matches.all - self._matches.all
+        if new:
+            self._matches = matches
+            self._specs = matches.applied(self._declared)
+            self._topology = self._create_topics()
+        return new
 
     def _running(self) -> tuple[MemoryWorker, Driver]:
         if self._memory_worker is None or self._driver is None:
@@ -176,7 +229,7 @@ class Harness:
         """Write a record and let the worker do what it can at this time.
 
         Args:
-            topic: one that a handler of the app takes.
+            topic: one that a handler of the app takes; one that a pattern matches need not exist.
             value: bytes and str as they are, a pydantic model or what JSON can hold as JSON,
                 None as a tombstone.
             key: the record's key; chooses the partition unless one is given.
@@ -189,6 +242,8 @@ class Harness:
         """
         self._running()
         self._check_source(topic)
+        if topic not in self.broker.topics:
+            self.broker.create_topic(topic, partitions_of(topic, self._partitions))
         record = self.broker.produce(
             topic,
             encode(value),
@@ -207,6 +262,7 @@ class Harness:
             Unsettled: the worker does not come to rest.
         """
         self._running()[1].advance(parse_duration(by, field="by"))
+        self._follow_patterns()
 
     def settle(self) -> None:
         """Let the worker do all it can without time passing.
@@ -217,6 +273,7 @@ class Harness:
         driver = self._running()[1]
         driver.forget_stuck()
         driver.settle()
+        self._follow_patterns()
 
     def reload(self, settings: Mapping[str, Mapping[str, object]]) -> None:
         """Change settings while the worker runs, what is in flight included.
@@ -232,9 +289,10 @@ class Harness:
         memory_worker, _ = self._running()
         given = overlaid(self._given, settings)
         changed = settings_of(self._app, given)
-        specs = self._applied(changed)
+        declared = self._applied(changed)
+        specs = self._matches.applied(declared)
         memory_worker.loop.reload(memory_worker.worker.reloaded(specs, worker_config(changed)))
-        self._given, self._settings, self._specs = given, changed, specs
+        self._given, self._settings, self._declared, self._specs = given, changed, declared, specs
         self.settle()
 
     def rebalance(self) -> None:
@@ -336,8 +394,8 @@ class Harness:
 
     def _check_source(self, topic: str) -> None:
         """A misspelt topic must not pass as one where nothing happened."""
-        sources = [name for spec in self._specs for name in spec.topics]
-        if topic not in sources:
+        sources = [name for spec in self._specs for name in spec.subjects]
+        if topic not in sources and topic not in self._matched({topic}).all:
             known = ", ".join(sources) or "none"
             raise ValueError(f"topic={topic!r}: no handler takes it; handled are: {known}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -102,6 +102,18 @@ class ManualEventLoopThread(EventLoopThread):
         super().stop()
 
 
+def _group_source(
+    broker: MemoryBroker, settings: Settings, topology: Topology, from_start: Collection[str]
+) -> MemorySource:
+    return MemorySource(
+        broker,
+        settings.group,
+        start=settings.app.start,
+        quarantined_topics=topology.quarantined_topics(),
+        from_start=from_start,
+    )
+
+
 async def _cancel_all() -> None:
     own = asyncio.current_task()
     tasks = [task for task in asyncio.all_tasks() if task is not own]
@@ -131,17 +143,13 @@ class MemoryWorker:
         clock: ManualClock,
         observations: Observations,
         give_up_s: float,
+        from_start: Collection[str] = (),
     ) -> None:
         self.events = ManualEventLoopThread(clock, observations, give_up_s)
         self._source = (
             MemoryBroadcastSource(broker, settings.group)
             if app.broadcast
-            else MemorySource(
-                broker,
-                settings.group,
-                start=settings.app.start,
-                quarantined_topics=topology.quarantined_topics(),
-            )
+            else _group_source(broker, settings, topology, from_start)
         )
         transactional = settings.app.transactional
         self._sink = (

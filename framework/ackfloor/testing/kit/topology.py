@@ -50,7 +50,7 @@ def create_topics(
         tiers = spec.tiers()
         check_names(spec.topics, group, tiers)
         for topic in spec.topics:
-            number = partitions if isinstance(partitions, int) else partitions.get(topic, 1)
+            number = partitions_of(topic, partitions)
             routes[topic] = Route(spec.name, topic, quarantines=spec.quarantines)
             for delay_s in tiers:
                 routes[templates.tier_topic(topic, group, delay_s)] = Route(
@@ -60,6 +60,11 @@ def create_topics(
                 if name not in broker.topics:
                     broker.create_topic(name, number)
     return Topology(routes, broker.topics)
+
+
+def partitions_of(topic: str, partitions: int | Mapping[str, int]) -> int:
+    """How many partitions a source topic gets."""
+    return partitions if isinstance(partitions, int) else partitions.get(topic, 1)
 
 
 def on_a_thread(spec: HandlerSpec) -> HandlerSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -26,6 +26,8 @@ class MemorySource:
         start: where a group without commits begins.
         batch: most records of one poll.
         quarantined_topics: retry topics of handlers that quarantine -> source topic.
+        from_start: topics that are read from their start whatever `start` is: they are newer than
+            the group.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class MemorySource:
         start: Literal["earliest", "latest"] = "earliest",
         batch: int = 500,
         quarantined_topics: Mapping[str, str] | None = None,
+        from_start: Collection[str] = (),
     ) -> None:
         self._broker = broker
         self._group = group
         self._start = start
         self._batch = batch
+        self._from_start = from_start
         self._quarantined_topics = quarantined_topics or {}
         self._member = Member(())
         self._listener: SourceListener | None = None
@@ -149,7 +153,8 @@ class MemorySource:
         log = self._broker.log(*key)
         found = self._broker.committed(self._group, *key)
         if found is None:
-            position = log.start if self._start == "earliest" else log.end
+            first = self._start == "earliest" or key.topic in self._from_start
+            position = log.start if first else log.end
             return StartPosition(*key, position, committed=False)
         if found.position > log.end:
             # The log is not the one that was committed for: start over, lose nothing.
