@@ -236,10 +236,7 @@ def make_spec(
     executor = _executor(name, options, is_async)
     if executor == "process":
         values.setdefault("concurrency", cores())
-    if "process_memory_limit" in given:
-        field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
-        values["process_memory_limit_bytes"] = size_in_bytes(field, limit)
-    values |= _times(name, given)
+    values |= _quantities(name, given)
     if (breaker := _breaker(name, given)) is not None:
         values["breaker"] = breaker
     literal, patterns = _check_topics(name, topics)
@@ -258,9 +255,12 @@ def make_spec(
     )
 
 
-def _times(name: str, given: Mapping[str, Any]) -> dict[str, float | None]:
-    """The durations and the rate that were given, as numbers."""
-    found: dict[str, float | None] = {}
+def _quantities(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The durations, the size and the rate that were given, as numbers."""
+    found: dict[str, Any] = {}
+    if "process_memory_limit" in given:
+        field, limit = f"handlers.{name}.process_memory_limit", given["process_memory_limit"]
+        found["process_memory_limit_bytes"] = size_in_bytes(field, limit)
     for key in ("consume_timeout", "max_extend", "batch_wait"):
         if key in given:
             found[f"{key}_s"] = _seconds(f"handlers.{name}.{key}", given[key])
