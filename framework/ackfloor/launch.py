@@ -28,7 +28,7 @@ from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.signature import read_signature
 from ackfloor.errors import ConfigError
 from ackfloor.ports import MonitoringPlugin
-from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.process.start_arguments import plan_of
 from ackfloor.runtime.loop.clock import SystemClock
 from ackfloor.runtime.loop.worker_assembly import Outside, Topology, WorkerConfig
@@ -123,16 +123,20 @@ class Launch:
                 plan_of(self.app, spec, signature)
 
     def prepare_topics(
-        self, connect_timeout: str | None = None, waits: Callable[[str], None] = _ignore
+        self,
+        connect_timeout: str | None = None,
+        waits: Callable[[str], None] = _ignore,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Wait for Kafka, create missing topics, and log the differences of existing ones.
 
         Args:
             connect_timeout: how long to wait for a broker, such as "30s"; None for ever.
             waits: gets the reason why there is no answer yet, and "" once there is one.
+            stopping: whether to give up now.
 
         Raises:
-            KafkaUnreachable: no broker answered in time.
+            KafkaUnreachable: no broker answered in time, or before `stopping` returned True.
             ConfigError: a topic is missing that must not be created.
         """
         from ackfloor.kafka.topics.cluster_topics import Cluster, check_complete
@@ -144,7 +148,7 @@ class Launch:
             else parse_duration(connect_timeout, field="--connect-timeout")
         )
         cluster = Cluster(self.kafka_options())
-        cluster.wait(timeout_s, waits=waits)
+        cluster.wait(timeout_s, stopping, waits)
         plans = self.plan_topics(cluster)
         if self.settings.app.create_topics:
             for name in cluster.create(plans):
@@ -210,7 +214,7 @@ class Launch:
 
     def outside(
         self,
-        events: EventLoopThread,
+        events: EventLoop,
         client_suffix: str,
         topology: Topology,
         *,
@@ -272,8 +276,8 @@ class Launch:
 
         return KafkaOptions.of(self.settings.kafka, client_suffix)
 
-    def worker_config(self, number: int = 0) -> WorkerConfig:
-        """The settings that the worker of this number needs."""
+    def worker_config(self, worker: str = "worker-0") -> WorkerConfig:
+        """The settings that the worker of this name needs."""
         app = self.settings.app
         return WorkerConfig(
             group=self.settings.group,
@@ -285,7 +289,7 @@ class Launch:
             cancel_grace_s=app.cancel_grace_s,
             max_abandoned=app.max_abandoned_threads,
             release=app.release or os.environ.get("ACKFLOOR_RELEASE"),
-            worker=f"{gethostname()}/worker-{number}" if self.app.broadcast else None,
+            worker=f"{gethostname()}/{worker}" if self.app.broadcast else None,
             spring_headers="spring" in app.foreign_headers,
             kafka_headers="kafka" in app.foreign_headers,
             transactional=app.transactional,
