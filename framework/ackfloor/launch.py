@@ -11,8 +11,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -27,12 +29,12 @@ from ackfloor.declare.flood_guard import FIX, WHY
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.signature import read_signature
 from ackfloor.errors import ConfigError
-from ackfloor.ports import MonitoringPlugin
+from ackfloor.ports import MonitoringPlugin, RunMonitor
 from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.process.start_arguments import plan_of
 from ackfloor.runtime.loop.clock import SystemClock
 from ackfloor.runtime.loop.worker_assembly import Outside, Topology, WorkerConfig
-from ackfloor.runtime.reporting.lag_watch import Looking
+from ackfloor.runtime.reporting.lag_watch import LagWatch, Looking
 from ackfloor.settings import Settings, sections_of
 from ackfloor.settings.layers import Layer
 
@@ -124,7 +126,7 @@ class Launch:
 
     def prepare_topics(
         self,
-        connect_timeout: str | None = None,
+        connect_timeout: timedelta | str | None = None,
         waits: Callable[[str], None] = _ignore,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -296,6 +298,20 @@ class Launch:
             redaction=self.settings.redaction.rules(),
             registry=self.settings.registry,
         )
+
+    @contextmanager
+    def lag_watch(self, monitor: RunMonitor | None) -> Iterator[None]:
+        """Read lag and dead letters from Kafka regularly, if there is a monitor to pass them to."""
+        every_s = self.settings.app.look_interval_s
+        if monitor is None or every_s is None:
+            yield
+            return
+        watch = LagWatch(self.looking(), monitor.progress, every_s)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
 
     def looking(self) -> Looking:
         """How the run asks Kafka for its group's progress."""
