@@ -31,6 +31,7 @@ from ackfloor.errors import (
     SettingError,
     SourceFailed,
     StartError,
+    WorkerFailed,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ __all__ = [
     "SettingError",
     "SourceFailed",
     "StartError",
+    "WorkerFailed",
     "__version__",
     "current_delivery",
 ]

@@ -32,6 +32,17 @@ class Restarts:
         self._who = who
         self.failures = 0
 
+    def is_enough(self, most: int, code: int, ran_s: float) -> bool:
+        """Whether a worker that ended so has failed for the last time.
+
+        Args:
+            most: how often it is started again without a steady run between.
+            code: its exit code.
+            ran_s: how long it ran, in seconds.
+        """
+        failed = code not in (Exit.WORN_OUT, Exit.HELD_UP)
+        return failed and ran_s < STEADY_S and self.failures >= most
+
     def wait_s(self, code: int, how: str, ran_s: float) -> float:
         """Seconds to wait, which are logged.
 

@@ -31,7 +31,7 @@ from typing import Protocol
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.supervision import channel
 from ackfloor.runtime.supervision.crashes import Crashes, exit_text, named
-from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import NO_START, Exit
 from ackfloor.runtime.supervision.in_flight_memory import Area, RecordId
 from ackfloor.runtime.supervision.restarts import Restarts
 from ackfloor.runtime.supervision.run_signals import run_signals
@@ -43,8 +43,6 @@ log = logging.getLogger("ackfloor.supervisor")
 #: close the lifespan and the publisher.
 GRACE_S = 15.0
 POLL_S = 0.1
-#: Exit codes of a worker that could not start.
-NO_START = frozenset({Exit.START, Exit.NOT_READY})
 #: Seconds a worker has to exit after the second signal.
 FORCED_S = 2.0
 #: Seconds in which all workers write their stacks before the kill; each gets a tenth at most.
