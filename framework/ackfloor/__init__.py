@@ -31,6 +31,7 @@ from ackfloor.errors import (
     SettingError,
     SourceFailed,
     StartError,
+    WorkerFailed,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ __all__ = [
     "SourceFailed",
     "StartError",
     "To",
+    "WorkerFailed",
     "__version__",
     "current_delivery",
 ]

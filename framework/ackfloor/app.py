@@ -8,7 +8,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from functools import partial
@@ -32,10 +39,22 @@ from ackfloor.ports import Observer, Publisher
 from ackfloor.settings.registry_settings import RegistrySettings
 
 Mode = Literal["group", "broadcast"]
+#: An app of the ASGI specification: called as `app(scope, receive, send)`.
+AsgiApp = Callable[
+    [
+        MutableMapping[str, Any],
+        Callable[[], Awaitable[MutableMapping[str, Any]]],
+        Callable[[MutableMapping[str, Any]], Awaitable[None]],
+    ],
+    Awaitable[None],
+]
 
-#: What opens a publisher outside a worker, and what runs workers.
+#: What opens a publisher outside a worker, and what runs workers: in processes of their own, and
+#: in this one.
 _OPENER = "ackfloor.publishing"
 _RUNNER = "ackfloor.cli.run.run_app"
+_RUNNING = "ackfloor.embedded.running"
+_PAGES = "ackfloor.embedded.pages"
 #: Called as `function(exc, failure, delivery)`; see `App.on_error`.
 ErrorFunction = Callable[[BaseException | None, Failure, Delivery], object]
 F = TypeVar("F", bound=ErrorFunction)
@@ -90,6 +109,8 @@ class App(Registry):
         self.observers = tuple(observers)
         self.options: Mapping[str, object] = options
         self.error_functions: tuple[ErrorFunction, ...] = ()
+        #: The `running()` block that is entered in this process.
+        self.embedded: object | None = None
         self._lifespan = lifespan
         self._publishers = Publishers(self._open_way)
 
@@ -331,6 +352,62 @@ class App(Registry):
         import_module(_RUNNER).run_app(self, list(arguments))
         raise SystemExit(0)
 
+    def running(
+        self,
+        *,
+        name: str | None = None,
+        restarts: int = 10,
+        connect_timeout: timedelta | str | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        """Run one worker of the group inside this process, while the block is entered.
+
+            async with app.running():
+                yield
+
+        For FastAPI's or Starlette's lifespan, and any asyncio program. Async handlers are tasks on
+        the event loop that enters the block, so its clients and pools work in them; `def` handlers
+        run on threads. No signal, logging or garbage collector of the process is touched, and no
+        port is opened: mount `asgi()`. `publish` works in the whole block.
+
+        Entering returns once the worker runs; it also does where no broker answers, and the worker
+        joins later. Leaving drains within `shutdown_timeout`; a cancellation meanwhile stops now.
+        Where the worker is given up, the body is cancelled, and the block raises the error. Inside
+        a test's harness the harness is the worker, and the block starts nothing.
+
+        Args:
+            name: the worker's name in its Kafka clients, and another one in each process of a host;
+                needed with `static_membership` and `transactional`. None: one with the process's
+                id.
+            restarts: how often a worker that fails is started again, after growing waits of up to
+                30 s. It counts anew after a minute of work.
+            connect_timeout: how long entering waits for a broker, as a timedelta or "30s"; None not
+                to wait.
+
+        Raises:
+            SettingError: an argument is refused.
+            ConfigError: when it is entered: a setting or a handler is refused, or topics are
+                missing.
+            KafkaUnreachable: when it is entered: no broker answered within `connect_timeout`.
+            NotReady: when it is entered: the app's lifespan failed.
+            RuntimeError: when it is entered: this app is running in this process already.
+            WorkerFailed: when it is left: the worker has failed too often, or did not end.
+        """
+        running: AbstractAsyncContextManager[None] = import_module(_RUNNING).Running(
+            self, name=name, restarts=restarts, connect_timeout=connect_timeout
+        )
+        return running
+
+    def asgi(self) -> AsgiApp:
+        """An ASGI app with the pages of a run's address, to be mounted in a web service.
+
+            web.mount("/ackfloor", app.asgi())
+
+        /metrics, /livez, /readyz and /state of the worker that `running()` has in this process;
+        503 where it has none. They are made on a thread, and need no package.
+        """
+        pages: AsgiApp = import_module(_PAGES).Pages(self)
+        return pages
+
     def publishing(self, *, close_timeout: timedelta | str = "10s") -> Publishing:
         """Let `publish` and `publish_sync` work outside a worker: in a web process, a script.
 
@@ -361,6 +438,11 @@ class App(Registry):
         # By name, because a declaration imports nothing that connects.
         opened: Way = import_module(_OPENER).open_way(self.group, self.options)
         return opened
+
+    @property
+    def attached(self) -> bool:
+        """Whether a worker, or a test's harness, runs this app in this process."""
+        return self._publishers.attached
 
     def attach(
         self,

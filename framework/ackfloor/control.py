@@ -1,4 +1,4 @@
-"""Control: the state of a run's settings, and control requests at the run's address.
+"""Control: the state of a run's settings, and requests at the run's address.
 
 Passed between the supervisor and its monitor, besides the workers' reports.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,33 @@ class ControlRequest:
 Control = Callable[[ControlRequest], tuple[int, object]]
 #: The longest body of a request, in bytes.
 CONTROL_BYTES = 64 * 1024
+
+
+class PageRequest(NamedTuple):
+    """A request for one of the monitor's pages.
+
+    Attributes:
+        method: of HTTP, such as "GET".
+        path: such as "/metrics".
+        query: what follows the "?" in the URL; empty if nothing does.
+        headers: by name in lower case.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+
+
+class PageAnswer(NamedTuple):
+    """A page, or why there is none.
+
+    Attributes:
+        status: of HTTP.
+        headers: all that belong to it.
+        body: for a HEAD request too, though it is not sent then.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes

@@ -8,6 +8,7 @@
     │   │   └── NotReady           the lifespan failed; a restart may cure it: 7
     │   ├── KafkaUnreachable       no broker answered within the connect timeout: 4
     │   ├── MissingExtra           a package of an optional extra is not installed: 1
+    │   ├── WorkerFailed           the worker of `running()` was given up: 1
     │   ├── SourceFailed           the consumer can't go on; the worker restarts: 1
     │   ├── PublishFailed          `publish` was not confirmed by the broker: 1
     │   ├── PublishNotAwaited      a handler returned without having awaited its `publish`
@@ -61,6 +62,7 @@ __all__ = [
     "TopicAppeared",
     "TopicReplaced",
     "TopicsMissing",
+    "WorkerFailed",
 ]
 
 
@@ -172,6 +174,13 @@ class TopicAppeared(SourceFailed):
     """
 
     exit_code = 75
+
+
+class WorkerFailed(AckfloorError):
+    """The worker of `App.running()` was given up, or did not end as it should.
+
+    What it failed with the last time is its cause.
+    """
 
 
 class PublishFailed(AckfloorError):

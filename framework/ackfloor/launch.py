@@ -11,8 +11,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,12 +30,12 @@ from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.signature import read_signature
 from ackfloor.declare.topic_patterns import Matches, listed, match
 from ackfloor.errors import ConfigError, TopicsMissing
-from ackfloor.ports import MonitoringPlugin
-from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.ports import MonitoringPlugin, RunMonitor
+from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.process.start_arguments import plan_of
 from ackfloor.runtime.loop.clock import SystemClock
 from ackfloor.runtime.loop.worker_assembly import Outside, Topology, WorkerConfig
-from ackfloor.runtime.reporting.lag_watch import Looking
+from ackfloor.runtime.reporting.lag_watch import LagWatch, Looking
 from ackfloor.settings import Settings, sections_of
 from ackfloor.settings.layers import Layer
 
@@ -129,16 +131,20 @@ class Launch:
                 plan_of(self.app, spec, signature)
 
     def prepare_topics(
-        self, connect_timeout: str | None = None, waits: Callable[[str], None] = _ignore
+        self,
+        connect_timeout: timedelta | str | None = None,
+        waits: Callable[[str], None] = _ignore,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Wait for Kafka, create missing topics, and log the differences of existing ones.
 
         Args:
             connect_timeout: how long to wait for a broker, such as "30s"; None for ever.
             waits: gets the reason why there is no answer yet, and "" once there is one.
+            stopping: whether to give up now.
 
         Raises:
-            KafkaUnreachable: no broker answered in time.
+            KafkaUnreachable: no broker answered in time, or before `stopping` returned True.
             ConfigError: a topic is missing that must not be created, or a pattern matches one that
                 can't be read.
         """
@@ -151,7 +157,7 @@ class Launch:
             else parse_duration(connect_timeout, field="--connect-timeout")
         )
         cluster = Cluster(self.kafka_options())
-        cluster.wait(timeout_s, waits=waits)
+        cluster.wait(timeout_s, stopping, waits)
         launch = self.matched_on(cluster)
         for (handler, pattern), topics in launch.matches.topics.items():
             found = listed(topics) or "no topic yet"
@@ -327,7 +333,7 @@ class Launch:
 
     def outside(
         self,
-        events: EventLoopThread,
+        events: EventLoop,
         client_suffix: str,
         topology: Topology,
         *,
@@ -391,8 +397,8 @@ class Launch:
 
         return KafkaOptions.of(self.settings.kafka, client_suffix)
 
-    def worker_config(self, number: int = 0) -> WorkerConfig:
-        """The settings that the worker of this number needs."""
+    def worker_config(self, worker: str = "worker-0") -> WorkerConfig:
+        """The settings that the worker of this name needs."""
         app = self.settings.app
         return WorkerConfig(
             group=self.settings.group,
@@ -404,13 +410,27 @@ class Launch:
             cancel_grace_s=app.cancel_grace_s,
             max_abandoned=app.max_abandoned_threads,
             release=app.release or os.environ.get("ACKFLOOR_RELEASE"),
-            worker=f"{gethostname()}/worker-{number}" if self.app.broadcast else None,
+            worker=f"{gethostname()}/{worker}" if self.app.broadcast else None,
             spring_headers="spring" in app.foreign_headers,
             kafka_headers="kafka" in app.foreign_headers,
             transactional=app.transactional,
             redaction=self.settings.redaction.rules(),
             registry=self.settings.registry,
         )
+
+    @contextmanager
+    def lag_watch(self, monitor: RunMonitor | None) -> Iterator[None]:
+        """Read lag and dead letters from Kafka regularly, if there is a monitor to pass them to."""
+        every_s = self.settings.app.look_interval_s
+        if monitor is None or every_s is None:
+            yield
+            return
+        watch = LagWatch(self.looking(), monitor.progress, every_s)
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
 
     def looking(self) -> Looking:
         """How the run asks Kafka for its group's progress."""

@@ -22,7 +22,14 @@ monitoring address of `ackfloor run`.
 
 from __future__ import annotations
 
-from ackfloor.control import CONTROL_BYTES, Control, ControlRequest, SettingsState
+from ackfloor.control import (
+    CONTROL_BYTES,
+    Control,
+    ControlRequest,
+    PageAnswer,
+    PageRequest,
+    SettingsState,
+)
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.messages.events import (
     BatchFailed,
@@ -82,7 +89,7 @@ from ackfloor.core.state.snapshot import (
     RunningDelivery,
     Snapshot,
 )
-from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
+from ackfloor.ports import MonitoringPlugin, Observer, PageMonitor, RunMonitor, WorkerMonitor
 
 __all__ = [
     "CONTROL_BYTES",
@@ -115,6 +122,9 @@ __all__ = [
     "NoisyKey",
     "NoisyKeys",
     "Observer",
+    "PageAnswer",
+    "PageMonitor",
+    "PageRequest",
     "PartitionSnapshot",
     "PartitionsAssigned",
     "PartitionsRevoked",

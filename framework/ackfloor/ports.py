@@ -9,9 +9,9 @@ caused it: `Source.poll` calls the source listener, `Sink.poll` the sink listene
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from ackfloor.control import Control, SettingsState
+from ackfloor.control import Control, PageAnswer, PageRequest, SettingsState
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.messages.events import Event
 from ackfloor.core.messages.fault_causes import Trouble
@@ -347,6 +347,15 @@ class RunMonitor(Protocol):
 
     def stop(self) -> None:
         """Stop serving."""
+        ...
+
+
+@runtime_checkable
+class PageMonitor(RunMonitor, Protocol):
+    """A run's monitor whose pages somebody else may serve: the program that a worker runs in."""
+
+    def page(self, request: PageRequest) -> PageAnswer:
+        """Answer a request; any thread may ask."""
         ...
 
 

@@ -1,13 +1,13 @@
 """The worker process: `python -m ackfloor.worker`, started by the supervisor.
 
-The composition root of one process: settings, Kafka clients, monitoring and signals around a
-`runtime.worker.Worker`. Signals set flags that the owner thread checks once a turn: the first
-SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack as soon as the owner
-thread runs Python, and the ack map at its next turn. The supervisor sends SIGQUIT before it kills;
-it writes the stacks whatever the owner thread is doing. A thread of its own reads the supervisor's
-frames; the owner thread acts on them at its next turn. If the machine's clock is set back, the
-worker drains and is replaced (`runtime.clock_watch`). When the channel closes, the supervisor is
-gone: the worker drains, and exits by force if the drain takes too long.
+What a process of its own has around a `worker_run.WorkerRun`: signals, the channel to the
+supervisor, the garbage collector's settings. Signals set flags that the owner thread checks once a
+turn: the first SIGTERM or SIGINT drains, the second stops now. SIGUSR1 writes every stack as soon
+as the owner thread runs Python, and the ack map at its next turn. The supervisor sends SIGQUIT
+before it kills; it writes the stacks whatever the owner thread is doing. A thread of its own reads
+the supervisor's frames; the owner thread acts on them at its next turn. If the machine's clock is
+set back, the worker drains and is replaced (`runtime.clock_watch`). When the channel closes, the
+supervisor is gone: the worker drains, and exits by force if the drain takes too long.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 
 from ackfloor.core.engine.engine import Engine
-from ackfloor.core.messages.events import Event
-from ackfloor.core.state.snapshot import Snapshot
-from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady, SettingError, TopicAppeared
+from ackfloor.errors import AckfloorError, SettingError, TopicAppeared
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_orders import WorkerBreakers
 from ackfloor.live.frames import Answer, SettingsVersion
@@ -40,7 +38,6 @@ from ackfloor.live.retry_orders import carry_out_retry_order
 from ackfloor.live.worker_orders import answer_order
 from ackfloor.live.worker_settings import WorkerSettings
 from ackfloor.loading import load_app
-from ackfloor.ports import Observer, WorkerMonitor
 from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.loop.clock import SystemClock
@@ -55,6 +52,7 @@ from ackfloor.runtime.supervision.crashes import suspects_in
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 from ackfloor.runtime.supervision.standard_streams import lead_closed_streams_nowhere
+from ackfloor.worker_run import WorkerRun
 
 log = logging.getLogger("ackfloor.worker")
 
@@ -64,21 +62,7 @@ ORPHAN_S = 15.0
 LAST_LOG_S = 1.0
 
 
-class _Reporter:
-    """Sends the monitor's report to the supervisor at each snapshot."""
-
-    def __init__(self, report: Callable[[], None]) -> None:
-        self._report = report
-
-    def observe(self, events: Sequence[Event]) -> None:
-        """Do nothing: the monitor counts the events."""
-
-    def snapshot(self, snapshot: Snapshot) -> None:  # noqa: ARG002
-        """Send a report."""
-        self._report()
-
-
-class Process:
+class Process(WorkerRun):
     """One worker process from its signals to its exit code.
 
     Args:
@@ -99,112 +83,25 @@ class Process:
         relaunch: Callable[[SettingsVersion], Launch],
         in_flight: InFlightMemory,
     ) -> None:
-        self._launch = launch
+        super().__init__(launch, f"worker-{number}", number, EventLoopThread(), in_flight)
         self._mail = mail
-        self._in_flight = in_flight
         #: Kind of frame -> what handles it; called on the owner thread, between two turns.
         self._frame_handlers: dict[Kind, Callable[[bytes], None]] = {}
         self._relaunch = relaunch
-        self._number = number
         self._connection = connection
-        self._stops = 0
         self._dump = False
-        self._worn_out = False
-        self._set_back_s = 0.0
-        self._broken = False
-        monitoring = launch.monitoring()
-        self._monitor: WorkerMonitor | None = (
-            None if monitoring is None else monitoring.worker_monitor(number, launch.settings.group)
-        )
-        self._events = EventLoopThread()
-        self._loop: Loop | None = None
         self._breakers: WorkerBreakers | None = None
 
-    def run(self) -> int:
+    def run(self) -> Exit:
         """Work until asked to stop; returns the exit code."""
         self._catch_signals()
         ClockWatch(self._clock_set_back).start()
-        self._status("starting")
-        self._report()
-        try:
-            worker = self._worker()
-        except KafkaUnreachable:
-            if self._stops:
-                return Exit.OK
-            raise
+        return super().run()
+
+    def _before_start(self) -> None:
         look_less_often()
-        try:
-            loop = self._start(worker)
-            self._status("running")
-            self._work(worker, loop)
-        finally:
-            self._status("draining")
-            code = self._close(worker)
-        return code
 
-    @staticmethod
-    def _start(worker: Worker) -> Loop:
-        try:
-            return worker.start()
-        except AckfloorError:
-            raise
-        except BaseException as exc:
-            # The lifespan is user code and may raise anything.
-            log.exception("the worker could not start")
-            raise NotReady(f"the worker could not start: {type(exc).__name__}: {exc}") from exc
-
-    def _close(self, worker: Worker) -> Exit:
-        """Drain and leave the group; returns the process's exit code."""
-        try:
-            cut_short = worker.close(self._forced)
-        except BaseException:
-            log.exception("the worker did not shut down cleanly")
-            return Exit.FAILURE
-        finally:
-            self._report()
-        if self._worn_out and not self._stops:
-            return Exit.WORN_OUT
-        if self._broken and not self._stops:
-            return Exit.FAILURE
-        if cut_short:
-            log.error(
-                "%d running handlers were cut short; their records will be redelivered", cut_short
-            )
-            return Exit.FORCED
-        return Exit.OK
-
-    def _forced(self) -> bool:
-        self._log_ack_map()
-        return self._stops > 1
-
-    def _worker(self) -> Worker:
-        def waits(why: str) -> None:
-            self._status("starting", why)
-
-        launch = self._launch = self._launch.matched(lambda: self._stops > 0, waits)
-        observers: list[Observer] = [*launch.app.observers]
-        if self._monitor is not None:
-            observers += [self._monitor, _Reporter(self._report)]
-        topology = launch.topology(lambda: self._stops > 0, waits)
-        outside = launch.outside(
-            self._events,
-            f"worker-{self._number}",
-            topology,
-            watched=topology.partitions,
-        )
-        outside.in_flight = self._in_flight
-        worker = Worker(
-            launch.app,
-            launch.handlers,
-            launch.worker_config(self._number),
-            topology,
-            outside,
-            observers,
-        )
-        self._begin(worker)
-        return worker
-
-    def _begin(self, worker: Worker) -> None:
+    def _assembled(self, worker: Worker) -> None:
         """Handle the frames that came before this process began, before it has a partition."""
         suspects, clock = worker.engine.suspects, SystemClock()
         breakers = self._breakers = WorkerBreakers(worker.engine, self._send_if_room)
@@ -229,8 +126,7 @@ class Process:
         if self._loop is not None:
             self._loop.snapshots.mark_changed()
 
-    def _work(self, worker: Worker, loop: Loop) -> None:
-        self._loop = loop
+    def _before_turns(self, worker: Worker, loop: Loop) -> None:
         # The topics of this worker stay as they are, whatever a pattern matches by then.
         settings = WorkerSettings(
             lambda version: self._relaunch(version).like(self._launch), worker
@@ -238,36 +134,15 @@ class Process:
         self._frame_handlers[Kind.SETTINGS] = lambda body: self._answer(settings.take(body))
         self._take_orders(worker.engine)
         loop.interlude = self._between_turns
-        # The first poll is watched too: machines set their clocks soon after they boot.
-        self._in_flight.turned()
-        while not self._stops:
-            loop.turn()
-            self._report_cleared(worker.engine.suspects.over)
-            if self._breakers is not None:
-                self._breakers.tell()
-            if worker.inbox.broken:
-                broken = worker.inbox.broken[0]
-                log.error(
-                    "a part of the worker has failed: draining, to be replaced", exc_info=broken
-                )
-                self._broken = True
-                return
-            if loop.executors.worn_out():
-                log.error(
-                    "too many abandoned handlers, which run on after their consume timeout: "
-                    "draining, to be replaced"
-                )
-                self._worn_out = True
-                return
-            if self._set_back_s:
-                log.warning(
-                    "the clock was set back by %.0f s, and the Kafka client waits by it: draining, "
-                    "to be replaced",
-                    self._set_back_s,
-                )
-                self._worn_out = True
-                return
-            self._log_ack_map()
+
+    def _turned(self, worker: Worker) -> None:
+        self._report_cleared(worker.engine.suspects.over)
+        if self._breakers is not None:
+            self._breakers.tell()
+        self._log_ack_map()
+
+    def _draining(self) -> None:
+        self._log_ack_map()
 
     def _take_orders(self, engine: Engine) -> None:
         """Carry out what operators want done to records that wait."""
@@ -284,10 +159,6 @@ class Process:
                 body, lambda order: carry_out_lane_order(engine.lane_orders, order, clock.now())
             ),
         )
-
-    def _clock_set_back(self, by_s: float) -> None:
-        self._in_flight.set_back()
-        self._set_back_s = by_s
 
     def _between_turns(self) -> None:
         """Show that the owner thread is alive, and handle the supervisor's frames."""

@@ -133,7 +133,7 @@ def test_reading_from_the_beginning_is_refused_where_it_was_asked_for(tmp_path: 
 def test_the_worker_is_named_by_host_and_number() -> None:
     """In broadcast mode alone."""
     app, _ = prices()
-    worker = Launch.of(app, flags={}).worker_config(3).worker
+    worker = Launch.of(app, flags={}).worker_config("worker-3").worker
     assert worker is not None
     assert worker.endswith("/worker-3")
 

@@ -91,11 +91,13 @@ LAYERS: Final = {
         (
             "ackfloor.loading",
             "ackfloor.commits",
+            "ackfloor.embedded",
             "ackfloor.launch",
             "ackfloor.live",
             "ackfloor.publishing",
             "ackfloor.redrive",
             "ackfloor.worker",
+            "ackfloor.worker_run",
         ),
         (*BELOW_SHELL, "kafka", "runtime"),
         dynamic=("ackfloor.loading", "ackfloor.redrive"),

@@ -73,6 +73,11 @@ class Publishers:
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
+    @property
+    def attached(self) -> bool:
+        """Whether a worker, or a test's harness, is there in this process."""
+        return self._attached is not None and self._pid == os.getpid()
+
     def attach(self, way: Way, confirmed: Confirmed) -> None:
         """Publish through a worker's publisher, because it starts."""
         self._begin_anew_in_a_child()

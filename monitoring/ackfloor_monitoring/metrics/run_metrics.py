@@ -12,16 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
+from urllib.parse import parse_qs
 
 from prometheus_client import CollectorRegistry
 
 from ackfloor import __version__
-from ackfloor.observe import Control, Progress, SettingsState, Snapshot
+from ackfloor.observe import Control, PageAnswer, PageRequest, Progress, SettingsState, Snapshot
 from ackfloor_monitoring.metrics.exposition import metrics_page
 from ackfloor_monitoring.metrics.merging import Look, RunCollector
 from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.serving.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
-from ackfloor_monitoring.serving.http_server import PageServer, Request, Response
+from ackfloor_monitoring.serving.http_server import (
+    Page,
+    PageServer,
+    Request,
+    Response,
+    answer,
+    not_allowed,
+)
 from ackfloor_monitoring.serving.notes import lane_notes, pause_notes, settings_notes, slot_notes
 
 log = logging.getLogger("ackfloor.monitoring")
@@ -82,14 +90,14 @@ class RunMetrics:
                 self.turn_ages_s,
             )
         )
-        pages = {
+        self._pages: dict[str, Page] = {
             "/metrics": metrics_page(self._registry),
             "/livez": self._livez,
             "/readyz": self._readyz,
             "/state": self._state,
         }
         self._controls: dict[str, Control] = {}
-        self._server = PageServer(pages, self._controls)
+        self._server = PageServer(self._pages, self._controls)
 
     def start(self, listen: str) -> str:
         """Serve on `host:port` and return the address served."""
@@ -98,6 +106,15 @@ class RunMetrics:
     def stop(self) -> None:
         """Stop serving."""
         self._server.stop()
+
+    def page(self, request: PageRequest) -> PageAnswer:
+        """A page for whoever serves it elsewhere."""
+        if request.method in {"GET", "HEAD"}:
+            asked = Request(request.headers, parse_qs(request.query))
+            response = answer(self._pages, request.path, asked)
+        else:
+            response = not_allowed(request.method)
+        return PageAnswer(response.status, response.all_headers(), response.body)
 
     def waits(self, worker: int | None, why: str) -> None:
         """Why a worker, or the run itself (None), can't start yet; empty when it can."""

@@ -53,8 +53,35 @@ class Response:
         body = json.dumps(tree, indent=2).encode() + b"\n"
         return cls(status, "application/json", body, tuple(headers.items()))
 
+    def all_headers(self) -> tuple[tuple[str, str], ...]:
+        """Every header that belongs to it."""
+        return (
+            ("Content-Type", self.content_type),
+            ("Content-Length", str(len(self.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            *self.headers,
+        )
+
 
 Page = Callable[[Request], Response]
+
+
+def answer(pages: Mapping[str, Page], path: str, request: Request) -> Response:
+    """A page's answer, or why there is none."""
+    page = pages.get(path)
+    if page is None:
+        return Response.of_json({"error": f"no page {path}", "pages": sorted(pages)}, 404)
+    try:
+        return page(request)
+    except Exception:
+        log.exception("page %s failed", path)
+        return Response.of_json({"error": f"page {path} failed; see the log"}, 500)
+
+
+def not_allowed(method: str) -> Response:
+    """What any other method is answered with."""
+    return Response.of_json({"error": f"{method} is not allowed; use GET"}, 405, Allow="GET, HEAD")
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
@@ -115,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
         """A control's answer."""
         control = self.server.controls.get(urlsplit(self.path).path)
         if control is None:
-            return self._not_allowed()
+            return not_allowed(self.command)
         length = self.headers.get("content-length", "")
         if not (length.isascii() and length.isdecimal()):
             return Response.of_json({"error": "say the length of the body"}, 411)
@@ -136,33 +163,16 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _refuse(self) -> None:
-        self._answer(self._not_allowed())
-
-    def _not_allowed(self) -> Response:
-        error = {"error": f"{self.command} is not allowed; use GET"}
-        return Response.of_json(error, 405, Allow="GET, HEAD")
+        self._answer(not_allowed(self.command))
 
     def _response(self) -> Response:
         url = urlsplit(self.path)
-        page = self.server.pages.get(url.path)
-        if page is None:
-            return Response.of_json(
-                {"error": f"no page {url.path}", "pages": sorted(self.server.pages)}, 404
-            )
         headers = {name.lower(): value for name, value in self.headers.items()}
-        try:
-            return page(Request(headers, parse_qs(url.query)))
-        except Exception:
-            log.exception("page %s failed", url.path)
-            return Response.of_json({"error": f"page {url.path} failed; see the log"}, 500)
+        return answer(self.server.pages, url.path, Request(headers, parse_qs(url.query)))
 
     def _answer(self, response: Response) -> None:
         self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        for name, value in response.headers:
+        for name, value in response.all_headers():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -24,7 +24,7 @@ from types import FrameType
 
 from ackfloor.control import Control, SettingsState
 from ackfloor.core.acks.progress import Progress
-from ackfloor.runtime.supervision import channel, supervisor, turn_watch
+from ackfloor.runtime.supervision import channel, restarts, supervisor, turn_watch
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 
@@ -72,9 +72,12 @@ class Monitor:
 def run(plan: dict[str, object]) -> int:
     """Be the supervisor."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for name in ("GRACE_S", "FORCED_S", "FIRST_BACKOFF_S", "HELD_UP_S"):
+    for name in ("GRACE_S", "FORCED_S"):
         if name in plan:
             setattr(supervisor, name, plan[name])
+    for name in ("FIRST_BACKOFF_S", "HELD_UP_S"):
+        if name in plan:
+            setattr(restarts, name, plan[name])
     for name in ("SET_BACK_S", "STILL_S"):
         if name in plan:
             setattr(turn_watch, name, plan[name])

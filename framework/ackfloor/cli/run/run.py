@@ -40,7 +40,6 @@ from ackfloor.live.token import TokenFile, token_path
 from ackfloor.loading import StopRequested, load_app
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logging.logs import set_up_logging
-from ackfloor.runtime.reporting.lag_watch import LagWatch
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.supervisor import Supervisor
 from ackfloor.settings.layers import Layer
@@ -175,7 +174,7 @@ def _supervised(
             shutdown_s=settings.shutdown_timeout_s,
             settings=live,
         )
-        with _lag_watch(launch, monitor):
+        with launch.lag_watch(monitor):
             code = supervisor.run()
             _end_undisturbed()
             return code
@@ -188,21 +187,6 @@ def _end_undisturbed() -> None:
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
-
-
-@contextmanager
-def _lag_watch(launch: Launch, monitor: RunMonitor | None) -> Iterator[None]:
-    """Read lag and dead letters from Kafka regularly, if there is a monitor to pass them to."""
-    every_s = launch.settings.app.look_interval_s
-    if monitor is None or every_s is None:
-        yield
-        return
-    watch = LagWatch(launch.looking(), monitor.progress, every_s)
-    watch.start()
-    try:
-        yield
-    finally:
-        watch.stop()
 
 
 @contextmanager

@@ -44,7 +44,7 @@ from ackfloor.runtime.executors.async_slot import (
 )
 from ackfloor.runtime.executors.async_slots import AsyncSlots
 from ackfloor.runtime.executors.batch_calls import begin, post, startable
-from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.handler_exceptions import outcome_of
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.window import Window
@@ -75,7 +75,7 @@ class AsyncExecutor(AsyncSlots):
     def __init__(
         self,
         invocation: Invocation,
-        events: EventLoopThread,
+        events: EventLoop,
         inbox: Inbox,
         clock: Callable[[], float],
         *,

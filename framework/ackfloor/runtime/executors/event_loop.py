@@ -1,4 +1,6 @@
-"""The event loop's thread: where async handlers, the lifespan and async publishes run.
+"""The event loop on which async handlers, the lifespan and async publishes run: in its own thread.
+
+A worker inside a program that has an event loop uses that one: `callers_loop`.
 
 asyncio lets SystemExit and KeyboardInterrupt of any task or callback end `run_forever`, and so does
 `loop.stop()`. Here the loop goes on: all handlers share it, and no record may end it. A handler
@@ -11,6 +13,7 @@ import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -30,27 +33,35 @@ def fastest_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-class EventLoopThread:
-    """One event loop in a daemon thread of its own.
+class EventLoop(ABC):
+    """An event loop as a worker uses it, from other threads.
 
     Attributes:
         loop: the loop, running from `start` to `stop`.
         on_stray: called with a SystemExit or KeyboardInterrupt that left a task or a callback, on
-            the loop's thread.
+            the loop's thread; where the loop is the worker's own.
+        users: what may block it, for people.
     """
 
     BEAT_INTERVAL_S = 0.5
 
-    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = fastest_loop) -> None:
-        self.loop = factory()
+    def __init__(self, loop: asyncio.AbstractEventLoop, users: str) -> None:
+        self.loop = loop
+        self.users = users
         self.on_stray: Callable[[BaseException], None] = _log
-        self._ending = False
         self._beat_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="ackfloor:asyncio", daemon=True)
 
+    @abstractmethod
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """A worker begins to use it."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """A worker uses it no more; a loop that is blocked by a handler is left alone."""
+
+    @abstractmethod
+    def runs(self) -> bool:
+        """Whether it should do what it is given."""
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine on the loop from another thread; the future waits for its result."""
@@ -59,6 +70,25 @@ class EventLoopThread:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine on the loop from another thread and wait for its result."""
         return self.submit(coroutine).result(timeout_s)
+
+    def silence_s(self) -> float:
+        """For how many seconds nothing has run on the loop although something should have."""
+        if not self.runs():
+            return 0.0
+        return max(0.0, time.monotonic() - self._beat_s - self.BEAT_INTERVAL_S)
+
+
+class EventLoopThread(EventLoop):
+    """One event loop in a daemon thread of its own."""
+
+    def __init__(self, factory: Callable[[], asyncio.AbstractEventLoop] = fastest_loop) -> None:
+        super().__init__(factory(), "an async handler")
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="ackfloor:asyncio", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
 
     def stop(self) -> None:
         """Stop the loop; a loop that is blocked by a handler is left to its daemon thread."""
@@ -72,11 +102,9 @@ class EventLoopThread:
         self._ending = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 
-    def silence_s(self) -> float:
-        """For how many seconds nothing has run on the loop although something should have."""
-        if not self._thread.is_alive():
-            return 0.0
-        return max(0.0, time.monotonic() - self._beat_s - self.BEAT_INTERVAL_S)
+    def runs(self) -> bool:
+        """Whether its thread does."""
+        return self._thread.is_alive()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

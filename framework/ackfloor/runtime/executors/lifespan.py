@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.event_loop import EventLoop
 
 
 class Lifespan:
@@ -28,7 +28,7 @@ class Lifespan:
     def __init__(
         self,
         open_: Callable[[], AbstractAsyncContextManager[object]] | None,
-        thread: EventLoopThread,
+        thread: EventLoop,
         broke: Callable[[BaseException], None],
     ) -> None:
         self.state: object = None

@@ -43,9 +43,14 @@ class ClockWatch:
         self._wall = wall
         self._monotonic = monotonic
         self._ahead_s = self._ahead()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Check no more; the thread ends within a second."""
+        self._stopped = True
 
     def start(self) -> None:
-        """Check every second, for as long as the process lives."""
+        """Check every second until `stop`."""
         threading.Thread(target=self._run, name="ackfloor:clock", daemon=True).start()
 
     def look(self) -> None:
@@ -66,7 +71,7 @@ class ClockWatch:
             # The process was suspended between the reads: that is no jump.
 
     def _run(self) -> None:
-        while True:
+        while not self._stopped:
             # By the monotonic clock: a wall clock set back does not lengthen this wait.
             time.sleep(LOOK_S)
             self.look()

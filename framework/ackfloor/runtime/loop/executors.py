@@ -7,7 +7,7 @@ were abandoned that the process should be replaced, and the faults that report i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
 
@@ -15,6 +15,7 @@ from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.faults import Faults
 from ackfloor.ports import Clock, Executor
+from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
 from ackfloor.runtime.logging.delivery_log import DeliveryLog
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
@@ -33,7 +34,7 @@ class Executors:
         clock: both clocks.
         delivery_log: what is logged of deliveries.
         max_abandoned: abandoned handlers beyond which the worker must be replaced.
-        silence_s: for how many seconds the event loop has shown no sign of life.
+        events: the event loop that async handlers run on.
         in_flight: where the executors note what runs.
     """
 
@@ -44,14 +45,14 @@ class Executors:
         delivery_log: DeliveryLog,
         *,
         max_abandoned: int,
-        silence_s: Callable[[], float],
+        events: EventLoop,
         in_flight: InFlightMemory | None = None,
     ) -> None:
         self.by_name = by_name
         self._clock = clock
         self._delivery_log = delivery_log
         self._max_abandoned = max_abandoned
-        self._silence_s = silence_s
+        self._events = events
         self.in_flight = in_flight or InFlightMemory()
 
     def start(self) -> None:
@@ -117,10 +118,10 @@ class Executors:
                     faults.put("processes", name, f"no process starts: {trouble}", now.wall_ms)
                 else:
                     faults.clear("processes", name)
-        silence_s = self._silence_s()
+        silence_s = self._events.silence_s()
         if silence_s >= BLOCKED_S:
             text = (
-                f"nothing has run on the event loop for {silence_s:.0f} s: an async handler "
+                f"nothing has run on the event loop for {silence_s:.0f} s: {self._events.users} "
                 "blocks it; write it as a `def`, or use asyncio.to_thread"
             )
             faults.put("event_loop", "asyncio", text, now.wall_ms)

@@ -32,7 +32,7 @@ from ackfloor.runtime.calls.publishes import Publishes
 from ackfloor.runtime.calls.results import Results
 from ackfloor.runtime.calls.tracing import spans_of
 from ackfloor.runtime.executors.async_executor import AsyncExecutor
-from ackfloor.runtime.executors.event_loop import EventLoopThread
+from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.lifespan import Lifespan
 from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
@@ -128,7 +128,7 @@ class Outside:
     sink: Sink | TransactionalSink
     publisher: Publisher
     clock: Clock
-    events: EventLoopThread
+    events: EventLoop
     in_flight: InFlightMemory = field(default_factory=InFlightMemory)
     #: Stands in for threads and processes, by the handler's spec (the simulation has its own).
     stand_in: Callable[[HandlerSpec], Callable[..., Executor]] | None = None
@@ -211,7 +211,7 @@ class Worker:
             self._outside.clock,
             delivery_log,
             max_abandoned=self._config.max_abandoned,
-            silence_s=self._outside.events.silence_s,
+            events=self._outside.events,
             in_flight=self._outside.in_flight,
         )
         self.loop = Loop(

@@ -7,24 +7,26 @@ new one.
 
 It asks in a separate process. The client's administrative requests may crash their process
 (librdkafka 2.16: an assertion on the count of a request's references, when a broker restarts), and
-a run must not end for its metrics. A new process is started after a wait.
+a run must not end for its metrics. A new process is started after a wait. It imports what looks
+(`lag_process`), and never the program that runs here, which may have no guard against that.
 """
 
 from __future__ import annotations
 
 import logging
+import pickle
 import signal
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from multiprocessing import Pipe, get_context
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import NamedTuple
 
 from ackfloor.core.acks.progress import Progress
-from ackfloor.errors import AckfloorError
 from ackfloor.runtime.supervision.crashes import exit_text
 
 log = logging.getLogger("ackfloor.run")
@@ -33,6 +35,7 @@ Look = Callable[[], Sequence[Progress]]
 #: Opens and closes what is looked with; it is sent to another process.
 Looking = Callable[[], AbstractContextManager[Look]]
 
+COMMAND = (sys.executable, "-m", "ackfloor.runtime.reporting.lag_process")
 #: How long the end of a run waits for the process to be gone.
 END_S = 3.0
 
@@ -78,39 +81,43 @@ class LagWatch:
     def _run(self) -> None:
         while not wait([self._end], self._every_s):
             here, there = Pipe()
-            process = get_context("spawn").Process(
-                target=look_again,
-                args=(self._looking, self._every_s, there),
-                name="ackfloor-lag",
-                daemon=True,
-            )
             try:
-                process.start()
-                there.close()
-                self._listen(here, process)
+                job = pickle.dumps((self._looking, self._every_s))
+                self._listen(here, self._started(there), job)
             except Exception as exc:
                 # Whatever it is, the next process may do better, and no metric ends a run.
                 self._take(Unknown(f"{exc!r}", traceback.format_exc()))
             finally:
+                there.close()
                 here.close()
 
-    def _listen(self, here: Connection, process: BaseProcess) -> None:
+    @staticmethod
+    def _started(there: Connection) -> subprocess.Popen[bytes]:
+        descriptor = there.fileno()
+        with there:
+            return subprocess.Popen(
+                [*COMMAND, str(descriptor)], pass_fds=(descriptor,), stdin=subprocess.DEVNULL
+            )
+
+    def _listen(self, here: Connection, process: subprocess.Popen[bytes], job: bytes) -> None:
         """Report what one process sees, until it or the run ends."""
         try:
+            here.send(list(sys.path))
+            here.send_bytes(job)
             while self._end not in wait([here, self._end]):
                 self._take(here.recv())
         except (EOFError, OSError):
-            process.join(END_S)
-            if process.exitcode == -signal.SIGTERM:
+            code = _code(process)
+            if code == -signal.SIGTERM:
                 # A SIGTERM to all processes of a run, as it ends: nothing is wrong.
                 log.debug("the process that asks Kafka for the lag was ended by SIGTERM")
                 self._report(None)
             else:
-                how = "has ended" if process.exitcode is None else exit_text(process.exitcode)
+                how = "has ended" if code is None else exit_text(code)
                 self._take(Unknown(f"the process that asks Kafka for them {how}"))
         finally:
             process.kill()
-            process.join(END_S)
+            _code(process)
 
     def _take(self, seen: Sequence[Progress] | Unknown) -> None:
         if not isinstance(seen, Unknown):
@@ -129,21 +136,9 @@ class LagWatch:
                 log.error("asking Kafka for the lag failed\n%s", seen.trace)
 
 
-def look_again(looking: Looking, every_s: float, there: Connection) -> None:
-    """Look and send what is seen until the other end is gone; runs in a process of its own."""
-    # A signal to the whole group is the run's to answer.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with looking() as look:
-        while True:
-            there.send(_seen(look))
-            if there.poll(every_s):
-                return
-
-
-def _seen(look: Look) -> Sequence[Progress] | Unknown:
+def _code(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code; None where it does not end."""
     try:
-        return look()
-    except AckfloorError as exc:
-        return Unknown(f"{exc}")
-    except Exception as exc:
-        return Unknown(f"{exc!r}", traceback.format_exc())
+        return process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        return None

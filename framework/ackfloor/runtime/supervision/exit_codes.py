@@ -24,3 +24,7 @@ class Exit(IntEnum):
     FENCED = 76
     #: A worker whose name in the group is not free yet (static membership).
     HELD_UP = 77
+
+
+#: Exit codes of a worker that could not start.
+NO_START = frozenset({Exit.START, Exit.NOT_READY})

@@ -31,25 +31,18 @@ from typing import Protocol
 from ackfloor.ports import RunMonitor
 from ackfloor.runtime.supervision import channel
 from ackfloor.runtime.supervision.crashes import Crashes, exit_text, named
-from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.runtime.supervision.exit_codes import NO_START, Exit
 from ackfloor.runtime.supervision.in_flight_memory import Area, RecordId
+from ackfloor.runtime.supervision.restarts import Restarts
 from ackfloor.runtime.supervision.run_signals import run_signals
 from ackfloor.runtime.supervision.turn_watch import TurnWatch
 
 log = logging.getLogger("ackfloor.supervisor")
 
-FIRST_BACKOFF_S = 0.5
-LAST_BACKOFF_S = 30.0
-#: After a run of this length a worker's backoff starts over.
-STEADY_S = 60.0
 #: What a worker may need beyond its shutdown timeout: to cancel handlers, leave the group, and
 #: close the lifespan and the publisher.
 GRACE_S = 15.0
 POLL_S = 0.1
-#: Exit codes of a worker that could not start.
-NO_START = frozenset({Exit.START, Exit.NOT_READY})
-#: Between two attempts to join under a name that the group has not released.
-HELD_UP_S = 3.0
 #: Seconds a worker has to exit after the second signal.
 FORCED_S = 2.0
 #: Seconds in which all workers write their stacks before the kill; each gets a tenth at most.
@@ -104,12 +97,12 @@ class _Worker:
     """
 
     number: int
+    restarts: Restarts
     process: subprocess.Popen[bytes] | None = None
     connection: Connection | None = None
     area: Area | None = None
     suspects_edition: int = 0
     started_s: float = 0.0
-    crashes: int = 0
     restart_at_s: float | None = 0.0
     catches_signals: bool = False
     ran: bool = False
@@ -142,7 +135,7 @@ class Supervisor:
         settings: LiveSettings | None = None,
     ) -> None:
         self._command = list(command)
-        self._workers = [_Worker(number) for number in range(workers)]
+        self._workers = [_Worker(number, Restarts(f"worker {number}")) for number in range(workers)]
         self._monitor = monitor
         self._shutdown_s = shutdown_s
         self._on_status = on_status
@@ -372,7 +365,7 @@ class Supervisor:
         log.error("worker %d died while it handled %s", worker.number, named(in_flight))
         if self._crashes.died(in_flight, exit_text(code)):
             # This record won't crash it again, so the backoff starts over.
-            worker.crashes = 0
+            worker.restarts.failures = 0
 
     def _note_exit(self, worker: _Worker, code: int) -> None:
         log.info("worker %d %s", worker.number, exit_text(code))
@@ -384,19 +377,9 @@ class Supervisor:
         elif self._exit is Exit.OK:
             self._exit = Exit.FAILURE
 
-    def _backoff_s(self, worker: _Worker, code: int) -> float:
-        if code == Exit.WORN_OUT:
-            log.warning("worker %d asked to be replaced; restarting it now", worker.number)
-            return 0.0
-        if code == Exit.HELD_UP:
-            log.warning("worker %d: its name is not free; retry in %g s", worker.number, HELD_UP_S)
-            return HELD_UP_S
-        if time.monotonic() - worker.started_s >= STEADY_S:
-            worker.crashes = 0
-        wait_s = float(min(FIRST_BACKOFF_S * 2.0 ** min(worker.crashes, 10), LAST_BACKOFF_S))
-        worker.crashes += 1
-        log.error("worker %d %s; restarting it in %.1f s", worker.number, exit_text(code), wait_s)
-        return wait_s
+    @staticmethod
+    def _backoff_s(worker: _Worker, code: int) -> float:
+        return worker.restarts.wait_s(code, exit_text(code), time.monotonic() - worker.started_s)
 
     def _act_on_signals(self, now_s: float) -> None:
         while self._passed_on:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +19,7 @@ from ackfloor.core.acks.progress import Progress
 from ackfloor.runtime.reporting.lag_watch import LagWatch
 from tests.framework.runtime.live import within
 from tests.framework.runtime.lookouts import SEEN, script
+from tests.structure.sources import REPOSITORY
 
 PATIENCE_S = 120.0
 Reported = Queue[Sequence[Progress] | None]
@@ -107,6 +111,34 @@ def test_a_look_that_does_not_come_back_does_not_hold_the_end(tmp_path: Path) ->
     with looked(tmp_path, "h") as reported:
         within((tmp_path / "count").exists)
     assert reported.empty()
+
+
+PROGRAM = """
+import sys
+from functools import partial
+from pathlib import Path
+from queue import Queue
+folder = Path(sys.argv[1])
+with (folder / "starts").open("a") as starts:
+    starts.write("x")
+from ackfloor.runtime.reporting.lag_watch import LagWatch
+from tests.framework.runtime.lookouts import script
+reported = Queue()
+watch = LagWatch(partial(script, folder, ""), reported.put, 0.01)
+watch.start()
+assert reported.get(timeout=120)
+watch.stop()
+"""
+
+
+def test_the_program_is_not_imported_by_the_process_that_looks(tmp_path: Path) -> None:
+    """One that does something as soon as it is imported would do it twice."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, str(program), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    subprocess.run(command, env=environment, check=True, timeout=PATIENCE_S)
+    assert (tmp_path / "starts").read_text() == "x"
 
 
 def test_what_can_not_be_sent_to_a_process_is_said(
