@@ -17,7 +17,8 @@ stop the loop. Events come in order, and frequent ones are batches (`RecordsAcke
 all observers share: don't change them). Snapshots are immutable; any thread may keep and read them.
 
 A `MonitoringPlugin`, found through the entry point group `ackfloor.monitoring`, serves the
-monitoring address of `ackfloor run`.
+monitoring address of `ackfloor run`. A worker's monitor that is a `ProcessMonitor` as well hears
+from the processes of handlers.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ from ackfloor.core.state.snapshot import (
     RunningDelivery,
     Snapshot,
 )
-from ackfloor.ports import MonitoringPlugin, Observer, RunMonitor, WorkerMonitor
+from ackfloor.ports import MonitoringPlugin, Observer, ProcessMonitor, RunMonitor, WorkerMonitor
 
 __all__ = [
     "CONTROL_BYTES",
@@ -120,6 +121,7 @@ __all__ = [
     "PartitionsRevoked",
     "PauseReason",
     "PositionsCommitted",
+    "ProcessMonitor",
     "Progress",
     "PublishFailed",
     "QuarantinesTakenOver",

@@ -40,7 +40,7 @@ from ackfloor.live.retry_orders import carry_out_retry_order
 from ackfloor.live.worker_orders import answer_order
 from ackfloor.live.worker_settings import WorkerSettings
 from ackfloor.loading import load_app
-from ackfloor.ports import Observer, WorkerMonitor
+from ackfloor.ports import Observer, ProcessMonitor, WorkerMonitor
 from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.loop.clock import SystemClock
@@ -192,6 +192,8 @@ class Process:
             watched=topology.partitions,
         )
         outside.in_flight = self._in_flight
+        if isinstance(self._monitor, ProcessMonitor):
+            outside.process_monitor = self._monitor
         worker = Worker(
             launch.app,
             launch.handlers,
