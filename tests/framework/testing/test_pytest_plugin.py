@@ -128,7 +128,7 @@ def test_after_it(ackfloor_harness):
 def test_a_run_that_does_not_use_it_loads_nothing(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What other tests of the same environment pay is one small module."""
+    """Other tests of the same environment pay for a few small modules, and for nothing heavy."""
     tests = """
 import sys
 
