@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit explore simulate lint types check docs site bench bench-core soak pins clean
+.PHONY: help setup demo test test-unit explore simulate lint types check docs site bench bench-core soak pins release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -76,6 +76,9 @@ bench-core: setup ## instructions of the core for a record, against the stored b
 
 pins: setup ## resolve requirements/*.txt again, keeping the versions they have (needs uv)
 	@.ci/pins
+
+release: setup ## all of a release but the upload: built, checked, and tried on each Python that is found
+	@.ci/release
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -76,11 +77,42 @@ def load_function(path: str, option: str) -> Callable[..., object]:
 
 
 def error_with_place(exc: BaseException) -> str:
-    """An exception of the user's code in one line, with the line of code that raised it."""
-    if isinstance(exc, SyntaxError):
+    """An exception of the user's code in one line, with the line of their code that led to it."""
+    frame = _users_frame(exc)
+    if isinstance(exc, SyntaxError) and (frame is None or not _is_library(exc.filename or "<>")):
         return f"at {exc.filename}:{exc.lineno}: {type(exc).__name__}: {exc.msg}"
-    where = traceback.extract_tb(exc.__traceback__)[-1]
-    return f"at {where.filename}:{where.lineno}: {type(exc).__name__}: {exc}"
+    if frame is None:
+        last = traceback.extract_tb(exc.__traceback__)[-1]
+        frame = (last.filename, last.lineno or 0)
+    text = " ".join(line.strip() for line in str(exc).splitlines())
+    return f"at {frame[0]}:{frame[1]}: {type(exc).__name__}: {text}"
+
+
+def _users_frame(exc: BaseException) -> tuple[str, int] | None:
+    """File and line of the innermost frame that is the user's code; None where none is.
+
+    That is what belongs to no library, and what bears the app's own name: an app may be installed.
+    """
+    frames = [
+        (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(exc.__traceback__)
+    ]
+    ours = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}
+    own = next((package for package, _, _ in frames if package not in ours), None)
+    found = [
+        (file, line)
+        for package, file, line in frames
+        if package not in ours and (package == own or not _is_library(file))
+    ]
+    return found[-1] if found else None
+
+
+def _is_library(file: str) -> bool:
+    """Whether a file is of the standard library, of an installed package, or no file at all."""
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    parents = {str(parent) for parent in Path(file).parents}
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return file.startswith("<") or bool(installed) or not folders.isdisjoint(parents)
 
 
 def load_command(path: str) -> Callable[..., int]:

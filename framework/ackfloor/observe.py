@@ -17,7 +17,8 @@ stop the loop. Events come in order, and frequent ones are batches (`RecordsAcke
 all observers share: don't change them). Snapshots are immutable; any thread may keep and read them.
 
 A `MonitoringPlugin`, found through the entry point group `ackfloor.monitoring`, serves the
-monitoring address of `ackfloor run`.
+monitoring address of `ackfloor run`. A worker's monitor that is a `ProcessMonitor` as well hears
+from the processes of handlers.
 """
 
 from __future__ import annotations
@@ -89,7 +90,14 @@ from ackfloor.core.state.snapshot import (
     RunningDelivery,
     Snapshot,
 )
-from ackfloor.ports import MonitoringPlugin, Observer, PageMonitor, RunMonitor, WorkerMonitor
+from ackfloor.ports import (
+    MonitoringPlugin,
+    Observer,
+    PageMonitor,
+    ProcessMonitor,
+    RunMonitor,
+    WorkerMonitor,
+)
 
 __all__ = [
     "CONTROL_BYTES",
@@ -130,6 +138,7 @@ __all__ = [
     "PartitionsRevoked",
     "PauseReason",
     "PositionsCommitted",
+    "ProcessMonitor",
     "Progress",
     "PublishFailed",
     "QuarantinesTakenOver",

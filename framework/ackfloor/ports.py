@@ -314,6 +314,30 @@ class WorkerMonitor(Observer, Protocol):
         ...
 
 
+@runtime_checkable
+class ProcessMonitor(Protocol):
+    """What a worker's monitor may be as well: it hears from the processes of handlers.
+
+    The methods are called on any thread, and must be quick. Of one process they come in order.
+    """
+
+    @property
+    def process_report(self) -> Callable[[], str]:
+        """A function of a module, which each process imports and calls about once a second.
+
+        It runs on a thread of its own. What it returns is sent where it has changed.
+        """
+        ...
+
+    def process_reported(self, pid: int, report: str) -> None:
+        """Take the newest report of a handler's process."""
+        ...
+
+    def process_ended(self, pid: int) -> None:
+        """A handler's process is gone; every report of it has come."""
+        ...
+
+
 class RunMonitor(Protocol):
     """The supervisor's side of monitoring: one HTTP address for all workers of a run."""
 

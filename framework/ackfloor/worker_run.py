@@ -17,7 +17,7 @@ from ackfloor.core.messages.events import Event
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.errors import AckfloorError, KafkaUnreachable, NotReady
 from ackfloor.launch import Launch
-from ackfloor.ports import Observer, WorkerMonitor
+from ackfloor.ports import Observer, ProcessMonitor, WorkerMonitor
 from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.loop.loop import Loop
 from ackfloor.runtime.loop.worker_assembly import Worker
@@ -116,6 +116,8 @@ class WorkerRun:
         topology = launch.topology(lambda: self._stops > 0, waits)
         outside = launch.outside(self._events, self._name, topology, watched=topology.partitions)
         outside.in_flight = self._in_flight
+        if isinstance(self._monitor, ProcessMonitor):
+            outside.process_monitor = self._monitor
         worker = Worker(
             launch.app,
             launch.handlers,

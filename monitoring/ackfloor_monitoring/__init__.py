@@ -8,6 +8,9 @@ once a second (`metrics.worker_report`); there the reports of all workers are on
 `metrics.run_metrics`). Every metric is defined once (`metrics.metric_definitions`,
 `metrics.gauges`), and `metrics.metrics_reference` writes docs/reference/metrics.md from that.
 
+The user's own metrics go the same way as text (`metrics.user_metrics`) and are summed over all
+processes of the run (`metrics.user_totals`).
+
 `spark` is separate: analytics of the retry and dead-letter topics.
 """
 

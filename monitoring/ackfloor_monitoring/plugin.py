@@ -16,6 +16,7 @@ from ackfloor import ConfigError
 from ackfloor.observe import MonitoringPlugin, RunMonitor, WorkerMonitor
 from ackfloor_monitoring.metrics.metric_definitions import HISTOGRAMS
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.user_metrics import UserMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.health import HealthRules
 
@@ -38,7 +39,9 @@ class PrometheusPlugin:
 
     def worker_monitor(self, worker: int, group: str) -> WorkerMonitor:  # noqa: ARG002
         """Made once in each worker process; the supervisor adds the worker label."""
-        return WorkerMetrics(self._buckets)
+        user = UserMetrics()
+        user.start()
+        return WorkerMetrics(self._buckets, user=user)
 
     def run_monitor(self, group: str, workers: int) -> RunMonitor:
         """Made once in the supervisor."""

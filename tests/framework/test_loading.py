@@ -119,6 +119,55 @@ def test_a_module_that_fails_says_where(write: Write, text: str, named: str) -> 
     assert named in refusal("loaded:app")
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("import json\n\nx = json.loads('{')\n", "loaded.py:3: JSONDecodeError: "),
+        (
+            "from pydantic import *\nclass Shop(BaseModel):\n    number: int\nShop(number='x')\n",
+            "loaded.py:4: ValidationError: 1 validation error for Shop number Input should be",
+        ),
+        ("from ackfloor import App\n\napp = App()\n", "loaded.py:3: TypeError: "),
+        ("import ast\n\nast.literal_eval('1 +')\n", "loaded.py:3: SyntaxError: "),
+        ("import helper\nhelper.parse('{')\n", "helper.py:5: JSONDecodeError: "),
+        ("import broken\n", "broken.py:2: SyntaxError: "),
+        ("import lib\nlib.fail()\n", "loaded.py:2: ZeroDivisionError: "),
+        ("import broken_lib\n", "loaded.py:1: SyntaxError: "),
+    ],
+    ids=["stdlib", "pydantic", "ackfloor", "eval", "helper", "broken", "library", "broken_library"],
+)
+def test_it_is_the_line_of_the_user_s_own_code(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, named: str
+) -> None:
+    """Where the standard library, an installed package or this one has raised: who called it."""
+    write(
+        loaded=text,
+        helper="import json\n\n\ndef parse(text):\n    return json.loads(text)\n",
+        broken="x = 1\ndef f(:\n",
+    )
+    # A virtual environment below the working directory, as most projects have it.
+    libraries = tmp_path / ".venv" / "lib" / "site-packages"
+    libraries.mkdir(parents=True)
+    (libraries / "lib.py").write_text("def fail():\n    return 1 / 0\n")
+    (libraries / "broken_lib.py").write_text("def f(:\n")
+    monkeypatch.syspath_prepend(libraries)
+    said = refusal("loaded:app")
+    assert f"importing loaded failed at {tmp_path}/{named}" in said
+
+
+def test_it_is_so_for_an_app_that_is_installed(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an image: what lies in `site-packages` under the app's own name is its own code."""
+    libraries = tmp_path / "lib" / "site-packages"
+    (libraries / "shop").mkdir(parents=True)
+    (libraries / "shop" / "__init__.py").touch()
+    (libraries / "shop" / "orders.py").write_text("import shop.prices\n")
+    (libraries / "shop" / "prices.py").write_text("import json\njson.loads('{')\n")
+    monkeypatch.syspath_prepend(libraries)
+    assert f"at {libraries}/shop/prices.py:2: JSONDecodeError" in refusal("shop.orders:app")
+
+
 def test_a_factory_that_fails_says_where(write: Write) -> None:
     """File and line of what it ran into."""
     write(loaded=GOOD)

@@ -29,6 +29,7 @@ from typing import Any
 import typer
 
 from ackfloor.cli.main import cli
+from tests.plugin_arguments import plugin_arguments
 from tests.structure.sources import REPOSITORY
 
 NEEDS_A_BROKER = "needs-broker"
@@ -93,7 +94,8 @@ class Page:
             told = run(["python", "-c", _RUN_EACH, *programs], self.folder)
             assert told.endswith("all were run\n"), told
         if tests:
-            run(["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], self.folder)
+            quiet = ("-q", "-p", "no:cacheprovider", *plugin_arguments())
+            run(["python", "-m", "pytest", *quiet, *tests], self.folder)
 
 
 def blocks(text: str) -> Iterator[Block]:

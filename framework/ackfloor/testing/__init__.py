@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ackfloor.testing.kit.driver import Unsettled
     from ackfloor.testing.kit.harness import Harness
+    from ackfloor.testing.kit.harness_factory import HarnessFactory
     from ackfloor.testing.kit.manual_event_loop import ManualEventLoop
     from ackfloor.testing.kit.observations import (
         HandledRecord,
@@ -30,6 +31,7 @@ _HOMES = {
     "Broker": "ackfloor.testing.local_kafka.bootstrap",
     "HandledRecord": "ackfloor.testing.kit.observations",
     "Harness": "ackfloor.testing.kit.harness",
+    "HarnessFactory": "ackfloor.testing.kit.harness_factory",
     "KafkaCluster": "ackfloor.testing.local_kafka.cluster",
     "ManualClock": "ackfloor.testing.memory.manual_clock",
     "ManualEventLoop": "ackfloor.testing.kit.manual_event_loop",
@@ -49,6 +51,7 @@ __all__ = [
     "Broker",
     "HandledRecord",
     "Harness",
+    "HarnessFactory",
     "KafkaCluster",
     "ManualClock",
     "ManualEventLoop",

@@ -6,7 +6,7 @@ It makes the page's metric families from their definitions.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -41,6 +41,21 @@ def buckets_of(edges: Iterable[float], counts: Iterable[int]) -> list[Any]:
     return list(zip(bounds, map(float, accumulate(counts)), strict=True))
 
 
+class _Chosen:
+    """What of a registry bears certain names, as the encoders take it."""
+
+    def __init__(self, registry: CollectorRegistry, names: frozenset[str]) -> None:
+        self._registry = registry
+        self._names = names
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics with the samples of these names; those that have none are left out."""
+        for metric in self._registry.collect():
+            metric.samples = [sample for sample in metric.samples if sample.name in self._names]
+            if metric.samples:
+                yield metric
+
+
 def metrics_page(registry: CollectorRegistry) -> Page:
     """Prometheus text or OpenMetrics, packed where the client takes that; `name[]` chooses."""
 
@@ -50,9 +65,9 @@ def metrics_page(registry: CollectorRegistry) -> Page:
         except (ValueError, TypeError, IndexError):
             # An Accept header with an invalid version: the library does not check it.
             encode, content_type = choose_encoder("")
-        chosen: Any = registry
-        if "name[]" in request.query:
-            chosen = registry.restricted_registry(request.query["name[]"])
+        names = request.query.get("name[]")
+        # Its own `restricted_registry` knows only collectors that name their metrics beforehand.
+        chosen: Any = registry if names is None else _Chosen(registry, frozenset(names))
         body = encode(chosen)
         if gzip_accepted(request.headers.get("accept-encoding", "")):
             packed = gzip.compress(body, compresslevel=1)

@@ -43,6 +43,7 @@ by default `127.0.0.1:9600`), as Prometheus text or OpenMetrics, whichever is as
   `ackfloor_messages_failed_total` and `ackfloor_handler_duration_seconds` has the trace of its
   record as exemplar (label `trace_id`), if the record's `traceparent` says that it is kept.
 - Never a label: key, offset, text of an error or a reason given by the user.
+- [The app's own metrics](../guide/running.md#your-own-metrics) are on the same page.
 
 Also at the address: `/livez` (fails only for what a restart cures), `/readyz` (says what isn't
 well) and `/state` (partitions, handlers and faults of every worker), all JSON. Live and ready

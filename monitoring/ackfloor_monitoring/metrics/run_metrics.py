@@ -20,6 +20,8 @@ from ackfloor import __version__
 from ackfloor.observe import Control, PageAnswer, PageRequest, Progress, SettingsState, Snapshot
 from ackfloor_monitoring.metrics.exposition import metrics_page
 from ackfloor_monitoring.metrics.merging import Look, RunCollector
+from ackfloor_monitoring.metrics.user_families import Family
+from ackfloor_monitoring.metrics.user_totals import UserCollector, UserTotals
 from ackfloor_monitoring.metrics.worker_report import Report, ReportRefused, as_tree
 from ackfloor_monitoring.serving.health import BLOCKED, Health, HealthRules, WorkerFacts, judge
 from ackfloor_monitoring.serving.http_server import (
@@ -30,7 +32,13 @@ from ackfloor_monitoring.serving.http_server import (
     answer,
     not_allowed,
 )
-from ackfloor_monitoring.serving.notes import lane_notes, pause_notes, settings_notes, slot_notes
+from ackfloor_monitoring.serving.notes import (
+    lane_notes,
+    metric_notes,
+    pause_notes,
+    settings_notes,
+    slot_notes,
+)
 
 log = logging.getLogger("ackfloor.monitoring")
 
@@ -75,6 +83,8 @@ class RunMetrics:
         #: A worker, or None for the run itself -> why it can't start yet.
         self._waits: dict[int | None, str] = {}
         self._worker_exits = 0
+        #: What workers that have ended had counted for the user.
+        self._user_ended: list[Family] = []
         self._refused: set[int] = set()
         self._registry = registry or CollectorRegistry(auto_describe=False)
         self._settings = SettingsState()
@@ -90,13 +100,9 @@ class RunMetrics:
                 self.turn_ages_s,
             )
         )
-        self._pages: dict[str, Page] = {
-            "/metrics": metrics_page(self._registry),
-            "/livez": self._livez,
-            "/readyz": self._readyz,
-            "/state": self._state,
-        }
+        self._registry.register(UserCollector(self.user_totals))
         self._controls: dict[str, Control] = {}
+        self._pages = self._all_pages()
         self._server = PageServer(self._pages, self._controls)
 
     def start(self, listen: str) -> str:
@@ -142,8 +148,12 @@ class RunMetrics:
 
     def worker_gone(self, worker: int) -> None:
         """A worker process ended: its series end with it."""
+        # No other thread changes them: they are read and added up before others have to wait.
+        last = self._reports.get(worker)
+        ended = self._user_ended if last is None else self.user_totals().counted(last.user)
         with self._lock:
             self._reports.pop(worker, None)
+            self._user_ended = ended
             self._blocked_s.pop(worker, None)
             self._gone_s.setdefault(worker, self._monotonic())
             self._refused.discard(worker)
@@ -165,6 +175,12 @@ class RunMetrics:
         """The newest report of each worker that runs."""
         with self._lock:
             return dict(self._reports)
+
+    def user_totals(self) -> UserTotals:
+        """The user's own metrics: each worker is among those that run or those that have ended."""
+        with self._lock:
+            texts = {worker: report.user for worker, report in self._reports.items()}
+            return UserTotals(texts, self._user_ended)
 
     def turn_ages_s(self) -> dict[int, float]:
         """How long ago each running worker made its last known turn, in seconds.
@@ -198,6 +214,14 @@ class RunMetrics:
 
     # The pages.
 
+    def _all_pages(self) -> dict[str, Page]:
+        return {
+            "/metrics": metrics_page(self._registry),
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/state": self._state,
+        }
+
     def _livez(self, _request: Request) -> Response:
         health = self.health()
         reasons = [reason for reason in health.reasons if reason.fails_live]
@@ -214,6 +238,7 @@ class RunMetrics:
                 *pause_notes(self._snapshots()),
                 *slot_notes(self._snapshots()),
                 *lane_notes(self._snapshots(), self._now_ms()),
+                *metric_notes(self.user_totals().families()[1]),
             ],
         }
         return Response.of_json(tree, 200 if health.ready else 503)

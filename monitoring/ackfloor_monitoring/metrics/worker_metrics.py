@@ -59,7 +59,9 @@ from ackfloor.observe import (
 from ackfloor_monitoring.metrics import metric_definitions as d
 from ackfloor_monitoring.metrics.metric_spec import MetricSpec
 from ackfloor_monitoring.metrics.tallies import Distribution, Labels, Names, Tally
+from ackfloor_monitoring.metrics.user_metrics import UserMetrics
 from ackfloor_monitoring.metrics.worker_report import Report, Trace
+from ackfloor_monitoring.process_report import process_report
 
 #: Classes of exceptions that keep their name as a label.
 MOST_ERRORS = 50
@@ -76,13 +78,16 @@ class WorkerMetrics:
     Args:
         buckets: other edges for a histogram, by its full name.
         now_s: the wall clock.
+        user: the user's own metrics, which go into the report as they are.
     """
 
     def __init__(
         self,
         buckets: Mapping[str, Iterable[float]] | None = None,
         now_s: Callable[[], float] = time.time,
+        user: UserMetrics | None = None,
     ) -> None:
+        self._user = user or UserMetrics()
         buckets = buckets or {}
         self._lock = Lock()
         self._started_s = now_s()
@@ -175,8 +180,22 @@ class WorkerMetrics:
                 },
                 traces={spec.name: list(each.items()) for spec, each in self._traces.items()},
                 snapshot=self._snapshot,
+                user=self._user.text,
             )
         return report.to_bytes()
+
+    @property
+    def process_report(self) -> Callable[[], str]:
+        """What a handler's process calls for its own metrics; see `ackfloor.observe`."""
+        return process_report
+
+    def process_reported(self, pid: int, report: str) -> None:
+        """Take the newest report of a handler's process."""
+        self._user.process_reported(pid, report)
+
+    def process_ended(self, pid: int) -> None:
+        """Keep what a handler's process had counted."""
+        self._user.process_ended(pid)
 
     def _seed(self, topic: str, source: str, handler: str) -> None:
         """Start the counters that alerts watch at 0: an increase from nothing is not seen."""

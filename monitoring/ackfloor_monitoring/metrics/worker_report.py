@@ -72,6 +72,7 @@ class Report:
         edges: histogram -> its upper edges.
         histograms: histogram -> (labels, counts between edges, sum) of each series.
         traces: metric -> (labels, the newest trace) of each series that has one.
+        user: the user's own metrics as text, which `user_families` reads.
     """
 
     started_s: float
@@ -83,6 +84,7 @@ class Report:
     histograms: Mapping[str, Sequence[tuple[Labels, Sequence[int], float]]]
     traces: Mapping[str, Sequence[tuple[Labels, Trace]]]
     snapshot: Snapshot | None
+    user: str = ""
 
     def to_bytes(self) -> bytes:
         """Serialise."""
@@ -97,6 +99,7 @@ class Report:
             "histograms": self.histograms,
             "traces": self.traces,
             "snapshot": None if self.snapshot is None else _pack(self.snapshot),
+            "user": self.user,
         }
         return json.dumps(parts, separators=(",", ":")).encode()
 
@@ -131,6 +134,7 @@ class Report:
                     for name, rows in parts["traces"].items()
                 },
                 snapshot=None if packed is None else _unpack(packed),
+                user=str(parts["user"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as exc:
             raise ReportRefused(f"not a report: {exc!r}") from exc

@@ -6,7 +6,7 @@ balancer can't mend what they say, or an operator wants it so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
 from ackfloor.core.values.durations import format_duration
@@ -33,6 +33,12 @@ def settings_notes(state: SettingsState) -> Iterator[Note]:
     if state.needs_restart:
         message = f"changed in the file, and needs a restart: {', '.join(state.needs_restart)}"
         yield {"check": "settings", "message": message}
+
+
+def metric_notes(left_out: Mapping[str, str]) -> Iterator[Note]:
+    """Which of the user's own metrics are not, or not all, on the page."""
+    for name, why in sorted(left_out.items()):
+        yield {"check": "metrics", "message": f"{name} is not, or not all, on /metrics: {why}"}
 
 
 def lane_notes(snapshots: Iterable[Snapshot], now_ms: int) -> Iterator[Note]:

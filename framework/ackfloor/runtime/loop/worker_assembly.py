@@ -25,7 +25,16 @@ from ackfloor.declare.encoders import Encoders
 from ackfloor.declare.handler import HandlerSpec
 from ackfloor.declare.signature import Signature, read_signature
 from ackfloor.errors import ConfigError
-from ackfloor.ports import Clock, Executor, Observer, Publisher, Sink, Source, TransactionalSink
+from ackfloor.ports import (
+    Clock,
+    Executor,
+    Observer,
+    ProcessMonitor,
+    Publisher,
+    Sink,
+    Source,
+    TransactionalSink,
+)
 from ackfloor.runtime.calls.invoke import Invocation, being_handled, bind
 from ackfloor.runtime.calls.invoke_batch import bind_batch
 from ackfloor.runtime.calls.publishes import Publishes
@@ -130,6 +139,8 @@ class Outside:
     clock: Clock
     events: EventLoop
     in_flight: InFlightMemory = field(default_factory=InFlightMemory)
+    #: Hears from the handlers' processes.
+    process_monitor: ProcessMonitor | None = None
     #: Stands in for threads and processes, by the handler's spec (the simulation has its own).
     stand_in: Callable[[HandlerSpec], Callable[..., Executor]] | None = None
 
@@ -265,12 +276,15 @@ class Worker:
             results=spec.to is not None,
         )
         if spec.executor == "process" and self._outside.stand_in is None:
+            monitor = self._outside.process_monitor
+            report = None if monitor is None else monitor.process_report
             return ProcessExecutor(
-                plan_of(self._app, spec, signature, self._config.redaction),
+                plan_of(self._app, spec, signature, self._config.redaction, report),
                 self.inbox,
                 self._outside.clock.monotonic,
                 concurrency=spec.concurrency,
                 max_records=spec.process_max_records,
+                monitor=monitor,
             )
         decode = make_decoder(
             signature.value_type,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict
 
 from ackfloor.core.parking.topic_names import dlq_topic
 from ackfloor.core.records.record import Origin
@@ -55,6 +55,17 @@ from ackfloor.testing.memory.memory_broker import MemoryBroker
 if TYPE_CHECKING:
     from ackfloor.app import App
     from ackfloor.core.records.tracked_delivery import TrackedDelivery
+
+
+class HarnessOptions(TypedDict, total=False):
+    """The options of `Harness(...)`; each is explained there."""
+
+    partitions: int | Mapping[str, int]
+    settings: Mapping[str, Mapping[str, object]] | None
+    jitter: bool
+    start: datetime | None
+    stuck_after: timedelta | str
+    give_up_after: timedelta | str
 
 
 class Harness:

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
+from ackfloor.errors import KafkaUnreachable
 from ackfloor.testing.local_kafka.cluster import DEFAULT_JVM_ARGS, KafkaCluster
 from ackfloor.testing.local_kafka.jars import KAFKA_VERSION
 from ackfloor.testing.local_kafka.node import defaults
@@ -23,6 +24,7 @@ from ackfloor.testing.local_kafka.node import defaults
 BOOTSTRAP_VARIABLE = "ACKFLOOR_BOOTSTRAP_SERVERS"
 _IMAGE = f"apache/kafka:{KAFKA_VERSION}"
 _PROBE_TIMEOUT_S = 1.0
+_GIVEN_TIMEOUT_S = 5.0
 _CONTAINER_START_TIMEOUT_S = 60
 
 _log = logging.getLogger(__name__)
@@ -77,6 +79,32 @@ def open_broker(
             broker = Broker(cluster.bootstrap_servers, "local", cluster)
         _log.info("using the broker %s", broker.description)
         yield broker
+
+
+def check_answers(broker: Broker) -> None:
+    """Refuse a given broker at whose addresses nobody listens, before tests wait for it.
+
+    Only the connection is tried: what the broker demands of its clients is theirs to know.
+
+    Raises:
+        KafkaUnreachable: none of its addresses takes a connection within five seconds.
+    """
+    if broker.origin != "given":
+        return
+    failed = []
+    for server in broker.bootstrap_servers.split(","):
+        address = urlsplit(f"//{server.strip()}")
+        try:
+            where = (address.hostname or "localhost", address.port or 9092)
+            socket.create_connection(where, _GIVEN_TIMEOUT_S).close()
+        except (OSError, ValueError) as exc:
+            failed.append(f"{server.strip()}: {exc}")
+        else:
+            return
+    raise KafkaUnreachable(
+        f"no broker answers at {BOOTSTRAP_VARIABLE}={broker.bootstrap_servers} "
+        f"({'; '.join(failed)}); start it, or unset the variable for a local one"
+    )
 
 
 def _given() -> Broker | None:

@@ -32,6 +32,7 @@ from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.executors.lifespan import Lifespan
 from ackfloor.runtime.executors.process.child_batch_calls import BatchChild
 from ackfloor.runtime.executors.process.child_calls import Child
+from ackfloor.runtime.executors.process.child_reports import ChildReports
 from ackfloor.runtime.executors.process.pipe import receive, send
 from ackfloor.runtime.executors.process.shared_progress import SharedProgress
 from ackfloor.runtime.executors.process.start_arguments import Plan
@@ -136,11 +137,14 @@ def main(argv: Sequence[str]) -> None:
     threading.Thread(target=child.read, name="ackfloor:worker", daemon=True).start()
     watch = partial(_watch_lifespan, broken, child)
     threading.Thread(target=watch, name="ackfloor:lifespan", daemon=True).start()
+    reports = ChildReports(child, plan["pieces"]["report"])
+    reports.start()
     child.work()
     try:
         lifespan.exit(LIFESPAN_S)
     except BaseException:
         log.exception("handler %s: its lifespan did not shut down cleanly", plan["handler"])
+    reports.end()
 
 
 if __name__ == "__main__":

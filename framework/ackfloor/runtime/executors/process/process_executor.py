@@ -22,7 +22,7 @@ from functools import partial
 from ackfloor.core.queues.handler_queue import Unit
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.errors import NotReady
-from ackfloor.ports import Stack
+from ackfloor.ports import ProcessMonitor, Stack
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.batch_dispatch import ProcessBatchWork
 from ackfloor.runtime.executors.process.process_dispatch import ProcessWork
@@ -43,6 +43,7 @@ class ProcessExecutor:
         clock: monotonic seconds, on the clock that all processes of a machine share.
         concurrency: how many processes there are.
         max_records: records after which a process is replaced; None for never.
+        monitor: what hears from the processes.
     """
 
     def __init__(
@@ -53,12 +54,13 @@ class ProcessExecutor:
         *,
         concurrency: int,
         max_records: int | None = None,
+        monitor: ProcessMonitor | None = None,
     ) -> None:
         self._handler = plan["handler"]
         self._window = Window(self._handler, inbox)
         work_of = ProcessBatchWork if plan["batch"] else ProcessWork
         work = work_of(self._handler, self._window, inbox, clock, max_records)
-        self._pool = ProcessPool(plan, work, inbox, clock, concurrency)
+        self._pool = ProcessPool(plan, work, inbox, clock, concurrency, monitor)
         self._thread = threading.Thread(
             target=self._pool.run, name=f"ackfloor:{self._handler}:pool", daemon=True
         )

@@ -31,6 +31,7 @@ from ackfloor.core.records.envelope import Reason, fingerprint
 from ackfloor.core.records.outcomes import PROCESS_CRASH, RELEASED, Failed, Released
 from ackfloor.core.records.record import Failure
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.ports import ProcessMonitor
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.handler_process import Host
 from ackfloor.runtime.executors.process.process_dispatch import ProcessWork, is_stuck
@@ -65,6 +66,7 @@ class ProcessPool:
         inbox: where it is posted that it could not go on.
         clock: monotonic seconds.
         count: how many processes there should be.
+        monitor: what hears from the processes.
 
     Attributes:
         hosts: the processes, a new tuple at each change; any thread may read it.
@@ -75,7 +77,13 @@ class ProcessPool:
     """
 
     def __init__(
-        self, plan: Plan, work: ProcessWork, inbox: Inbox, clock: Callable[[], float], count: int
+        self,
+        plan: Plan,
+        work: ProcessWork,
+        inbox: Inbox,
+        clock: Callable[[], float],
+        count: int,
+        monitor: ProcessMonitor | None = None,
     ) -> None:
         self.hosts: tuple[Host, ...] = ()
         self.orders: deque[Callable[[], None]] = deque()
@@ -87,6 +95,7 @@ class ProcessPool:
         self._handler = plan["handler"]
         self._work = work
         self._inbox = inbox
+        self._monitor = monitor
         self._clock = clock
         self._started = 0
         self._failures = 0
@@ -188,7 +197,10 @@ class ProcessPool:
         host.pipe.flush()
         try:
             for message in host.pipe.take():
-                self._handle_message(host, message)
+                if "report" in message:
+                    self._pass_on(host, message["report"])
+                else:
+                    self._handle_message(host, message)
         except (ValueError, LookupError, TypeError, AttributeError):
             log.exception("handler %s: process %d sent an invalid message", self._handler, host.pid)
             host.kill()
@@ -197,6 +209,10 @@ class ProcessPool:
             self._forget_pipe(host)
         if dead:
             self._handle_death(host)
+
+    def _pass_on(self, host: Host, report: object) -> None:
+        if self._monitor is not None:
+            self._monitor.process_reported(host.pid, str(report))
 
     def _handle_message(self, host: Host, message: dict[str, Any]) -> None:
         self._moved = True
@@ -249,6 +265,8 @@ class ProcessPool:
             text = "%s: handler %s: process %d %s in a handler"
             log.error(text, named(first), self._handler, host.pid, how, extra=place_of(first))
             self._work.died(host, at, crash(f"its process {how}"))
+        if self._monitor is not None:
+            self._monitor.process_ended(host.pid)
         # Last: until its record was answered, that counts as running.
         self.hosts = tuple(other for other in self.hosts if other is not host)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Callable
 from typing import TypedDict
 
 from ackfloor.app import App
@@ -35,9 +36,20 @@ class Plan(TypedDict):
 
 
 def plan_of(
-    app: App, spec: HandlerSpec, signature: Signature, redaction: Redaction | None = None
+    app: App,
+    spec: HandlerSpec,
+    signature: Signature,
+    redaction: Redaction | None = None,
+    report: Callable[[], str] | None = None,
 ) -> Plan:
     """Make the plan of one handler's processes.
+
+    Args:
+        app: whose handler it is.
+        spec: the handler.
+        signature: what its function takes.
+        redaction: what is masked in what exceptions say.
+        report: what a process calls for a monitor's report on it; see `ports.ProcessMonitor`.
 
     Raises:
         ConfigError: another process can't import it; names what, and the fix.
@@ -60,6 +72,7 @@ def plan_of(
             "decoder": _pickled(f"{field}.decoder", spec.decoder),
             "dead_letter_on": _each(f"{field}.dead_letter_on", spec.dead_letter_on),
             "lifespan": _pickled("lifespan", lifespan),
+            "report": _pickled("process_report", report),
         },
     )
 
