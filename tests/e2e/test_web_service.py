@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ackfloor.kafka.groups.coordinator import coordinated
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import stored, until
 from tests.structure.pages import blocks, environment
@@ -125,7 +126,8 @@ def serving(
 def members(servers: str, group: str = "shop") -> int:
     """How many members the group has."""
     admin = AdminClient({"bootstrap.servers": servers})
-    return len(admin.describe_consumer_groups([group])[group].result().members)
+    described = coordinated(lambda: admin.describe_consumer_groups([group])[group].result(60), 60)
+    return len(described.members)
 
 
 def test_a_request_is_answered_by_what_a_handler_did(servers: str, tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_a_worker_that_starts_later_or_again_begins_paused() -> None:
     run.step()
     assert run.paused() == [True, True]
     until_s = time.monotonic() + PATIENCE_S
+    run.start(2)
     while "pay" in run.sent[-1][1]["paused"]:
         assert time.monotonic() < until_s
         run.start(2)

@@ -6,6 +6,7 @@ test_hostile_broker.py.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,8 @@ ERRORS = {
         "_NO_OFFSET",
     )
 }
+#: What a client tells of a member that the group knows.
+MEMBER = b"CGMDv2:" + struct.pack("<i", 7) + b"billing\0member\0\1"
 EVERY_ERROR = pytest.mark.parametrize("name", ERRORS)
 
 
@@ -154,6 +157,9 @@ class Refusing:
         self._commit = commit
         self._ask = ask
 
+    def consumer_group_metadata(self) -> bytes:
+        return MEMBER
+
     def commit(self, **_: object) -> None:
         if self._commit is not None:
             raise KafkaException(self._commit)
@@ -214,6 +220,9 @@ class Stale:
         self.sent: list[int] = []
         self._refusals = refusals
         self._has: list[TopicPartition] = []
+
+    def consumer_group_metadata(self) -> bytes:
+        return MEMBER
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
         self.sent.append(len(offsets))
