@@ -506,9 +506,8 @@ def newness(delivery: TrackedDelivery) -> tuple[int, int, int]:
     retention takes the other one first.
     """
     envelope = delivery.envelope
-    if envelope is None:
-        return 0, 0, delivery.timestamp
-    return envelope.replays, envelope.attempt, delivery.timestamp
+    tries = (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
+    return *tries, delivery.timestamp
 
 
 def has_order(delivery: TrackedDelivery) -> bool:
