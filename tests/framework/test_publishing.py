@@ -286,12 +286,13 @@ def test_no_thread_is_left() -> None:
     before = set(threading.enumerate())
     app = shop()
     with app.publishing(close_timeout="50ms"):
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before
         with pytest.raises(TimeoutError):
             app.publish_sync("orders", b"v", timeout_s=0.01)
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
-    assert set(threading.enumerate()) == before
+    # Those of tests before this one may have ended meanwhile.
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_full_client_refuses_at_once(sent: Sent) -> None:

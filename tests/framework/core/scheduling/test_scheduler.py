@@ -87,6 +87,21 @@ def test_nothing_is_given_in_a_pause() -> None:
     assert offsets_of(world.ready) == [0, 1]
 
 
+def test_what_waits_for_others_is_not_given_in_a_pause() -> None:
+    """R1: noisy keys begin no more than all others."""
+    world = HeldWorld(replace(RULES, fair_key=lambda d: d.key))
+    world.assign()
+    fair = handler_of(world).queue.fair
+    assert fair is not None
+    fair._wait(b"a", hanging=False)
+    world.read(range(20), key=b"a")
+    assert len(fair) == 20
+    world.engine.hold("bill", 5.0, "away", world.now)
+    assert len(world.engine.next_last("bill", 0, world.now)) == 0
+    world.tick(6.0)
+    assert offsets_of(world.engine.next_last("bill", 0, world.now))[:1] == [0]
+
+
 def test_a_pause_counts_more_than_an_open_breaker() -> None:
     """R1: a trial would be started in the middle of it."""
     world = world_of()
