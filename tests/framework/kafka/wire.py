@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,6 +189,9 @@ def silent(cluster: KafkaCluster) -> Iterator[None]:
     """The broker takes requests, and answers nothing: its process is stopped meanwhile."""
     [pid] = cluster.pids.values()
     os.kill(pid, signal.SIGSTOP)
+    # On a busy machine its threads may go on for a moment, and answer.
+    threads = Path(f"/proc/{pid}/task")
+    until(lambda: all("State:\tT" in each.read_text() for each in threads.glob("*/status")))
     try:
         yield
     finally:
