@@ -545,8 +545,8 @@ class Watch:
             self._resolved.setdefault(uid, set()).add(life.number)
             if self.fate.get(uid) != "handled":
                 self.fate[uid] = "dead"
-        elif self.fate.get(uid) != "dead":
-            # Of what is in the DLQ a copy may still be written, late or because it holds its key.
+        elif parcel.envelope.reason is not Reason.HELD and self.fate.get(uid) != "dead":
+            # What holds its key is in the DLQ already; of what is there a copy may come late.
             self.fate.pop(uid, None)
 
     def _check_copies(self, source: Place, parcel: PendingWrite, topic: str) -> None:
