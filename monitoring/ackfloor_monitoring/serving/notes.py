@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
-from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.durations import format_duration, format_rounded
 from ackfloor.observe import (
     BlockedLane,
     BlockedLanes,
@@ -70,7 +70,7 @@ def pause_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
         for_s = last.paused_for_s
         how_long = "until it is resumed"
         if for_s is not None:
-            how_long = f"for another {format_duration(max(1, round(for_s)))}"
+            how_long = f"for another {format_rounded(for_s)}"
         why = last.paused_reason or "no reason given"
         message = (
             f"handler {name}: an operator paused it {how_long} ({why}); "
@@ -94,16 +94,12 @@ def slot_notes(snapshots: Iterable[Snapshot]) -> Iterator[Note]:
         lever = "none" if timeout_s is None else format_duration(timeout_s)
         message = (
             f"handler {name}: all {count:,} slots of {of} are held by deliveries that run far "
-            f"longer than usual, the longest for {_rounded(longest.running_s)} "
+            f"longer than usual, the longest for {format_rounded(longest.running_s)} "
             f"({longest.topic}/{longest.partition}/{longest.offset}, {_end(longest)}); a shorter "
             f"handlers.{name}.consume_timeout ({lever} now) frees them sooner; see `ackfloor "
             "inflight`"
         )
         yield {"check": "slots", "message": message}
-
-
-def _rounded(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))
 
 
 def _end(running: RunningDelivery) -> str:
@@ -112,7 +108,7 @@ def _end(running: RunningDelivery) -> str:
         return "without a deadline"
     if running.left_s <= 0:
         return "beyond its deadline"
-    return f"{_rounded(running.left_s)} before its deadline"
+    return f"{format_rounded(running.left_s)} before its deadline"
 
 
 def _counted(each: list[BlockedLanes], one: str, many: str, now_ms: int) -> str:

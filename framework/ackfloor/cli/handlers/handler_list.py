@@ -18,7 +18,7 @@ from ackfloor.cli.shared.run_address import (
     workers_of,
 )
 from ackfloor.cli.shared.times import moment
-from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.durations import format_duration, format_rounded
 from ackfloor.core.values.rates import format_rate
 
 COLUMNS = (
@@ -154,7 +154,7 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table, with related facts in one cell."""
     paused = [_how_long(row)] if row["paused_in"] else []
     if row["held_for_s"]:
-        paused.append(f"itself for {format_duration(max(1, round(row['held_for_s'])))}")
+        paused.append(f"itself for {format_rounded(row['held_for_s'])}")
     cells = {
         **row,
         "workers": ", ".join(map(str, row["workers"])),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ackfloor.cli.shared.run_address import age_s, workers_of
-from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.durations import format_duration, format_rounded
 from ackfloor.core.values.printable import plain
 
 #: How many keys a line names.
@@ -90,19 +90,15 @@ def full_slot_remarks(state: Mapping[str, Any]) -> Iterator[str]:
 def _longest(handler: Mapping[str, Any], since_s: float) -> str:
     """For how long the longest-running delivery runs, and when it ends at the latest."""
     longest = handler["oldest"][0]
-    running, left_s = _rounded(longest["running_s"] + since_s), longest["left_s"]
+    running, left_s = format_rounded(longest["running_s"] + since_s), longest["left_s"]
     if left_s is None:
         return f"the longest for {running}, without a deadline"
     if left_s <= since_s:
         return f"the longest for {running}, beyond its deadline"
-    return f"the longest for {running}, {_rounded(left_s - since_s)} before its deadline"
+    return f"the longest for {running}, {format_rounded(left_s - since_s)} before its deadline"
 
 
 def _lever(handler: Mapping[str, Any]) -> str:
     timeout_s = handler["consume_timeout_s"]
     now = "none" if timeout_s is None else format_duration(timeout_s)
     return f"handlers.{handler['name']}.consume_timeout ({now} now)"
-
-
-def _rounded(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))

@@ -11,7 +11,7 @@ from ackfloor.cli.status.group_look import MOST_DEAD, MOST_WAITING, GroupLook, o
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.status_line import State, StatusLine, counted
 from ackfloor.core.acks.progress import Progress, oddity
-from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.durations import format_rounded
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
@@ -94,7 +94,7 @@ def _retry(
     for topic, tier in look.tiers.items():
         oldest_s = _ago_s(tier.oldest_due_ms, now_ms)
         if tier.due and oldest_s > OVERDUE_S:
-            text = f"{topic}: {tier.due:,} are due, the oldest for {_rounded(oldest_s)}"
+            text = f"{topic}: {tier.due:,} are due, the oldest for {format_rounded(oldest_s)}"
             next_ = commands.asks_kafka("retry show", topic)
             yield line(State.wrong, "overdue", text, subject=topic, count=tier.due, next=next_)
     tiers = list(look.tiers.values())
@@ -153,7 +153,7 @@ def _cause_text(cause: CauseGroup, rules: Redaction, now_ms: int) -> str:
     message = rules.of_text(cause.message)
     parts = [
         f"{counted(cause.count, 'dead letter')}: {error}{f': {message}' if message else ''}",
-        f"the last {_rounded(_ago_s(cause.last_ms, now_ms))} ago",
+        f"the last {format_rounded(_ago_s(cause.last_ms, now_ms))} ago",
     ]
     releases = cause.releases_in_order()
     if releases:
@@ -166,7 +166,3 @@ def _cause_text(cause: CauseGroup, rules: Redaction, now_ms: int) -> str:
 
 def _ago_s(at_ms: int | None, now_ms: int) -> float:
     return 0.0 if at_ms is None else max(0.0, (now_ms - at_ms) / 1000)
-
-
-def _rounded(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))

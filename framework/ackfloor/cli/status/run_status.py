@@ -19,7 +19,7 @@ from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer
 from ackfloor.cli.status.status_line import State, StatusLine, counted
-from ackfloor.core.values.durations import format_duration
+from ackfloor.core.values.durations import format_duration, format_rounded
 
 #: What `/readyz` calls an open circuit breaker: it is shown from `/state`, of all workers together.
 BREAKER: Final = "faults.breaker"
@@ -197,7 +197,7 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
         return ""
     longest = max(rows, key=lambda row: float(row["blocked_s"]))
     why = ": ".join(filter(None, ("held" * (longest["head"] == "held"), longest["error"])))
-    for_s = _rounded(longest["blocked_s"])
+    for_s = format_rounded(longest["blocked_s"])
     return f"; the longest for {for_s}, by {longest['record']}{f' ({why})' if why else ''}"
 
 
@@ -219,14 +219,10 @@ def _inflight_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[Statu
     rows = sorted(running_rows(answer.state), key=lambda row: -float(row["running_s"]))
     if rows:
         longest, left_s = rows[0], rows[0]["left_s"]
-        for_s = _rounded(longest["running_s"])
+        for_s = format_rounded(longest["running_s"])
         text += f", the longest for {for_s}: {longest['record']} ({longest['handler']})"
         if left_s is not None:
             side, state = ("beyond", State.note) if left_s < 0 else ("before", State.ok)
-            text += f", {_rounded(abs(left_s))} {side} its deadline"
+            text += f", {format_rounded(abs(left_s))} {side} its deadline"
     next_ = commands.asks_runs("inflight", [answer.run])
     yield _of(answer)(state, "inflight", text, count=running, next=next_)
-
-
-def _rounded(seconds: float) -> str:
-    return format_duration(max(1, round(seconds)))

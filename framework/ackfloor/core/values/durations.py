@@ -89,6 +89,11 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
+def format_rounded(seconds: float) -> str:
+    """A duration for people who need no fraction: whole seconds, at least one."""
+    return format_duration(max(1, round(seconds)))
+
+
 def format_exact_unit(seconds: float) -> str:
     """A duration in its largest exact unit, as topic names carry it: "1500ms", "90s", "10m".
 

@@ -14,6 +14,7 @@ from ackfloor.core.values.durations import (
     LONGEST_S,
     format_duration,
     format_exact_unit,
+    format_rounded,
     parse_duration,
 )
 from ackfloor.core.values.setting_error import SettingError
@@ -113,6 +114,14 @@ def test_any_text_is_a_duration_within_a_year_or_refused_as_a_setting(text: str)
 def test_durations_print_for_people(seconds: float, text: str) -> None:
     """Each unit that has a share is named, to the millisecond."""
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "1s"), (0.4, "1s"), (1.6, "2s"), (89.5, "1m30s"), (-3.0, "1s")]
+)
+def test_what_needs_no_fraction_has_none(seconds: float, text: str) -> None:
+    """And is never nothing."""
+    assert format_rounded(seconds) == text
 
 
 @pytest.mark.parametrize(
