@@ -146,6 +146,10 @@ class HandlerSpec:
         """What it handles as its author wrote it: topics' names, then patterns."""
         return (*self.topics, *self.patterns)
 
+    def pattern_of(self, topic: str) -> str | None:
+        """The first of its patterns that matches a topic's name, which has to match whole."""
+        return next((pattern for pattern in self.patterns if re.fullmatch(pattern, topic)), None)
+
     @property
     def is_async(self) -> bool:
         """Whether it runs on the event loop."""
@@ -441,7 +445,7 @@ def _check_results(spec: HandlerSpec) -> None:
         )
         fix = 'leave ack="auto", or `await app.publish(...)` before delivery.ack()'
         raise _refuse(spec.name, "to", topic, why, fix)
-    if topic in spec.topics or any(re.fullmatch(each, topic) for each in spec.patterns):
+    if topic in spec.topics or spec.pattern_of(topic) is not None:
         why = "it handles this topic: each result would have another one, without end"
         fix = "name another topic; where a loop is meant, `await app.publish(...)` in the function"
         raise _refuse(spec.name, "to", topic, why, fix)

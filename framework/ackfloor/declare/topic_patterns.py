@@ -15,7 +15,6 @@ the consumer or the plan of retry topics sees it. The rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -127,7 +126,7 @@ def match(
     for topic in sorted(existing):
         if topic in named or not _may_match(topic):
             continue
-        takers = [(s, pattern) for s in specs if (pattern := pattern_of(s, topic)) is not None]
+        takers = [(s, pattern) for s in specs if (pattern := s.pattern_of(topic)) is not None]
         if not any(spec.name in running for spec, _ in takers):
             continue
         why_not = _overlap(topic, takers) or _unfit(topic, *takers[0], group)
@@ -138,11 +137,6 @@ def match(
     for (handler, pattern), topics in found.items():
         left_out.update(_beyond(handler, pattern, topics, existing, group, most))
     return Matches({key: tuple(topics) for key, topics in found.items()}).without(left_out)
-
-
-def pattern_of(spec: HandlerSpec, topic: str) -> str | None:
-    """The first pattern of a handler that matches a topic's name."""
-    return next((pattern for pattern in spec.patterns if re.fullmatch(pattern, topic)), None)
 
 
 def own_topics(spec: HandlerSpec, topic: str, group: str) -> set[str]:

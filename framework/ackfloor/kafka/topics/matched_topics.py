@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ackfloor.declare.registration import HandlerSpec
-from ackfloor.declare.topic_patterns import LeftOut, Matches, listed, own_topics, pattern_of
+from ackfloor.declare.topic_patterns import LeftOut, Matches, listed, own_topics
 from ackfloor.errors import AckfloorError, ConfigError, StartError
 from ackfloor.kafka.topics.cluster_topics import Cluster
 from ackfloor.kafka.topics.topic_requirements import TopicPlan
@@ -75,7 +75,7 @@ class MatchedTopics:
         self, cluster: Cluster, spec: HandlerSpec, topic: str, missing: Collection[str]
     ) -> LeftOut | None:
         """Create what a topic lacks; returns why it is still lacking."""
-        pattern = pattern_of(spec, topic) or ""
+        pattern = spec.pattern_of(topic) or ""
         lacks = f"topic {topic} matches and is not read: it lacks {listed(missing)}"
         if not self._create:
             fix = "`ackfloor topics apply MODULE:APP` makes them, or set create_topics=true"
