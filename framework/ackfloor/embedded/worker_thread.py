@@ -24,6 +24,7 @@ from ackfloor.ports import RunMonitor
 from ackfloor.runtime.executors.callers_loop import CallersLoop
 from ackfloor.runtime.loop.clock_watch import ClockWatch
 from ackfloor.runtime.supervision.exit_codes import NO_START, Exit
+from ackfloor.runtime.supervision.monitor_calls import MonitorCalls
 from ackfloor.runtime.supervision.restarts import Restarts
 
 log = logging.getLogger("ackfloor.supervisor")
@@ -62,6 +63,7 @@ class WorkerThread:
         self._name = name
         self._loop = loop
         self._monitor = monitor
+        self._monitored = MonitorCalls(monitor)
         self._most_restarts = restarts
         self._connect_timeout = connect_timeout
         self._restarts = Restarts("the worker")
@@ -189,15 +191,6 @@ class WorkerThread:
         self._monitored(lambda monitor: monitor.waits(worker, why))
         if why and self._connect_timeout is None:
             self._go_on()
-
-    def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
-        """Call the monitor; what it raises must not end the worker."""
-        if self._monitor is None:
-            return
-        try:
-            tell(self._monitor)
-        except Exception:
-            log.exception("the monitor failed")
 
     def _go_on(self) -> None:
         self._tell(self._enter)

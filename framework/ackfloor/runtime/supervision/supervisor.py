@@ -33,6 +33,7 @@ from ackfloor.runtime.supervision import channel
 from ackfloor.runtime.supervision.crashes import Crashes, exit_text, named
 from ackfloor.runtime.supervision.exit_codes import NO_START, Exit
 from ackfloor.runtime.supervision.in_flight_memory import Area, RecordId
+from ackfloor.runtime.supervision.monitor_calls import MonitorCalls
 from ackfloor.runtime.supervision.restarts import Restarts
 from ackfloor.runtime.supervision.run_signals import run_signals
 from ackfloor.runtime.supervision.turn_watch import TurnWatch
@@ -136,7 +137,7 @@ class Supervisor:
     ) -> None:
         self._command = list(command)
         self._workers = [_Worker(number, Restarts(f"worker {number}")) for number in range(workers)]
-        self._monitor = monitor
+        self._monitored = MonitorCalls(monitor)
         self._shutdown_s = shutdown_s
         self._on_status = on_status
         self._settings = settings
@@ -294,15 +295,6 @@ class Supervisor:
             and self._crashes.tell(worker.connection)
         ):
             worker.suspects_edition = edition
-
-    def _monitored(self, tell: Callable[[RunMonitor], None]) -> None:
-        """Call the monitor; what it raises must not end the workers."""
-        if self._monitor is None:
-            return
-        try:
-            tell(self._monitor)
-        except Exception:
-            log.exception("the monitor failed")
 
     def _on_exit(self, worker: _Worker, code: int) -> None:
         worker.process = None
