@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,22 @@ def serving(
     command = ["python", "-m", "uvicorn", "service:web", "--port", "0", *options]
     with ExitStack() as stack:
         log = stack.enter_context((folder / "log.txt").open("wb"))
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+        )
         stack.callback(process.wait)
-        stack.callback(process.kill)
+        stack.callback(_kill_all_of, process)
         service = Service(folder, process)
         service.wait_served()
         yield service
         if process.poll() is None:
             service.end()
+
+
+def _kill_all_of(process: subprocess.Popen[bytes]) -> None:
+    """The server and what it has started, which would outlive it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def members(servers: str, group: str = "shop") -> int:
