@@ -3,7 +3,8 @@
 An order may be redelivered only after a fault of the demo: a worker killed, the broker taken away.
 Kafka then redelivers records that were handled without their commit getting through; these were at
 or above the position that the group had committed by then. A handler that could not write its
-receipt times out, and its record is redelivered as well. Nothing else explains a repetition.
+receipt in time times out, and its record is redelivered as well: while the broker is away, and on
+a machine so busy that the broker answers late. Nothing else explains a repetition.
 """
 
 from __future__ import annotations
@@ -50,17 +51,30 @@ class Story:
         return f"order {self.order.number} ({self.order.kind.value}, origin {self.origin})"
 
 
-def wrong(story: Story, disturbances: Sequence[Disturbance]) -> Iterator[str]:
+def wrong(story: Story) -> Iterator[str]:
     """What is wrong with it; empty where all is well."""
     expected = story.expected
     if not story.receipts and not story.dead:
         yield "neither handled nor dead-lettered"
         return
     if expected.reason is None:
-        yield from _wrongly_handled(story, disturbances)
+        yield from _wrongly_handled(story)
     else:
         yield from _wrongly_dead(story, expected)
-    yield from _wrongly_parked(story, expected, disturbances)
+    yield from _wrongly_parked(story, expected)
+
+
+def unplanned_timeouts(story: Story, disturbances: Sequence[Disturbance]) -> list[Parked]:
+    """Its timeouts that are neither part of its kind nor explained by an absent broker."""
+    planned = dict(enumerate(story.expected.parked, 1))
+    return [
+        record
+        for record in (*story.parked, *story.dead)
+        if record.timed_out
+        and planned.get(record.envelope.attempt) != "timeout"
+        and story.expected.error != record.error
+        and not _broker_away(record, disturbances)
+    ]
 
 
 def changed(story: Story) -> Iterator[str]:
@@ -86,7 +100,7 @@ def why_repeated(story: Story, disturbances: Sequence[Disturbance]) -> Why | Non
                 return Why(disturbance.what, f"{record}, committed {floor}")
     for receipt in story.receipts:
         if any(
-            record.envelope.attempt == receipt.attempt and _cut_off(record, disturbances)
+            record.envelope.attempt == receipt.attempt and record.timed_out
             for record in (*story.parked, *story.dead)
         ):
             return Why("its receipt was confirmed after its timeout", f"delivery {receipt.attempt}")
@@ -111,16 +125,16 @@ def _first_started(story: Story, attempt: int) -> int | None:
     return min(starts, default=None)
 
 
-def _wrongly_handled(story: Story, disturbances: Sequence[Disturbance]) -> Iterator[str]:
+def _wrongly_handled(story: Story) -> Iterator[str]:
     expected = story.expected
     if not story.receipts:
         yield f"dead-lettered ({story.dead[0].reason}) instead of handled"
         return
     for record in story.dead:
-        if not _cut_off(record, disturbances):
+        if not record.timed_out:
             yield f"handled, and dead-lettered as well ({record.reason})"
     first = min(receipt.attempt for receipt in story.receipts)
-    cut_off = {r.envelope.attempt for r in story.parked if _cut_off(r, disturbances)}
+    cut_off = {record.envelope.attempt for record in story.parked if record.timed_out}
     late = first > expected.attempt and set(range(expected.attempt, first)) <= cut_off
     if first != expected.attempt and not late:
         yield f"handled on delivery {first} instead of {expected.attempt}"
@@ -139,22 +153,20 @@ def _wrongly_dead(story: Story, expected: Expected) -> Iterator[str]:
             yield f"dead letter with {record.error} instead of {expected.error}"
 
 
-def _wrongly_parked(
-    story: Story, expected: Expected, disturbances: Sequence[Disturbance]
-) -> Iterator[str]:
+def _wrongly_parked(story: Story, expected: Expected) -> Iterator[str]:
     planned = dict(enumerate(expected.parked, 1))
     for record in story.parked:
         attempt = record.envelope.attempt
-        if record.reason != planned.get(attempt) and not _cut_off(record, disturbances):
+        if record.reason != planned.get(attempt) and not record.timed_out:
             yield f"parked as {record.reason!r} after delivery {attempt}"
     seen = {record.envelope.attempt for record in story.parked}
     for attempt in planned.keys() - seen:
         yield f"no retry topic holds delivery {attempt}'s failure"
 
 
-def _cut_off(record: Parked, disturbances: Sequence[Disturbance]) -> bool:
-    """Whether a handler timed out because the broker was away."""
-    return record.timed_out and any(
+def _broker_away(record: Parked, disturbances: Sequence[Disturbance]) -> bool:
+    """Whether the broker was away while its handler ran."""
+    return any(
         disturbance.timeouts and disturbance.covers(record.started_ms, record.appended_ms)
         for disturbance in disturbances
     )
