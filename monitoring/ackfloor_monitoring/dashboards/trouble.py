@@ -190,6 +190,29 @@ SATURATION = Row(
             ),
         ),
         graph(
+            "Rate of a handler",
+            "What the workers that report may start in a second, and what ends.",
+            Target(
+                f"sum by (handler) (ackfloor_handler_rate_limit{{{_ONES}}})", "{{handler}} limit"
+            ),
+            Target(
+                "sum by (handler) "
+                f'(rate(ackfloor_handler_duration_seconds_bucket{{{_ONES}, le="+Inf"}}'
+                "[$__rate_interval])) and on (handler) "
+                f"ackfloor_handler_rate_limit{{{_ONES}}}",
+                "{{handler}}",
+            ),
+            unit="cps",
+        ),
+        graph(
+            "Waiting for the rate",
+            "Records of handlers with a rate; under an order, keys or partitions.",
+            Target(
+                f"sum by (handler) (ackfloor_handler_rate_waiting_messages{{{_ONES}}})",
+                "{{handler}}",
+            ),
+        ),
+        graph(
             "The loops' time at work",
             "Where it comes near 100 % a worker can do no more.",
             Target(

@@ -196,4 +196,17 @@ CASES = [
         labels=OF_HANDLER,
         over=65,
     ),
+    # A burst waits for ten minutes; then more is written than the rate lets start.
+    Case(
+        "AckfloorRateTooLow",
+        {
+            of(
+                "handler_rate_waited_seconds_total", handler="bill"
+            ): "0+60x10 600x20 600+60x60 4200x40"
+        },
+        quiet=(12, 35, 55),
+        fires=75,
+        labels=OF_HANDLER,
+        over=110,
+    ),
 ]
