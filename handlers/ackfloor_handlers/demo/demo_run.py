@@ -60,7 +60,7 @@ class Plan:
     """
 
     orders: int = 20_000
-    rate: int = 800
+    rate: int = 1_000
     workers: int = 2
     seed: int = 7
     kill: bool = True

@@ -65,12 +65,13 @@ EXPECTED: Final = {
     Kind.INVALID: Expected(1, (), "dead_letter", "InvalidOrder"),
     Kind.POISON: Expected(1, (), "decode"),
 }
+#: Few are stuck: after the kill those in flight are tried one by one, and each takes its timeout.
 MISBEHAVING: Final = {
     Kind.SLOW: 100,
     Kind.HEALS_2ND: 150,
     Kind.HEALS_3RD: 50,
-    Kind.STUCK_ONCE: 150,
-    Kind.STUCK: 50,
+    Kind.STUCK_ONCE: 60,
+    Kind.STUCK: 20,
     Kind.INVALID: 100,
     Kind.POISON: 100,
 }

@@ -20,7 +20,7 @@ DEMO = "ackfloor_handlers.demo.demo_run:run_demo"
 
 def demo(
     orders: Annotated[int, typer.Option(min=100, help="Orders to produce.")] = 20_000,
-    rate: Annotated[int, typer.Option(min=0, help="Orders a second; 0 for all at once.")] = 800,
+    rate: Annotated[int, typer.Option(min=0, help="Orders a second; 0 for all at once.")] = 1_000,
     workers: Annotated[int, typer.Option(min=1, max=8, help="Worker processes.")] = 2,
     seed: Annotated[int, typer.Option(help="Which orders misbehave; same seed, same orders.")] = 7,
     kill: Annotated[bool, typer.Option(help="Kill a worker with SIGKILL half-way.")] = True,
