@@ -90,4 +90,4 @@ def test_a_topic_of_results_that_is_missing_stops_the_start(bootstrap_servers: s
         app = App(crowd.place.group)
         app.handler(crowd.place.topic, to=f"{crowd.place.topic}-nowhere")(returns)
         with pytest.raises(TopicsMissing, match=r"handlers\.returns\.to=.*-nowhere"):
-            crowd.start(app)
+            crowd.start(app, patience_s=5.0)

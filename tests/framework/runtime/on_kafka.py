@@ -228,13 +228,14 @@ class OnKafka:
         sections: Mapping[str, Mapping[str, object]],
         observers: Sequence[Any],
         breakers: bool,
+        patience_s: float,
     ) -> None:
         self.watcher = Watcher()
         settings = Settings.from_code(sections)
         off = CircuitBreaker(enabled=False)
         handlers = app.handlers if breakers else [replace(s, breaker=off) for s in app.handlers]
         self.launch = Launch(app, settings, settings.applied(handlers))
-        self._prepare()
+        self._prepare(patience_s)
         events = EventLoopThread()
         topology = self.launch.topology()
         self.worker = Worker(
@@ -252,9 +253,9 @@ class OnKafka:
             self.worker.close(lambda: True)
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self, patience_s: float) -> None:
         """A node that has just started may not know of a new topic yet."""
-        until_s = time.monotonic() + PATIENCE_S
+        until_s = time.monotonic() + patience_s
         while True:
             try:
                 return self.launch.prepare_topics("30s")
@@ -301,11 +302,13 @@ class Crowd:
         *,
         observers: Sequence[Any] = (),
         breakers: bool = False,
+        patience_s: float = PATIENCE_S,
         **settings: object,
     ) -> OnKafka:
         """Start one more worker of an app; `settings` are those of `app`, `consumer` of Kafka.
 
-        Without a circuit breaker, unless it is asked for: many tests fail every record.
+        Without a circuit breaker, unless it is asked for: many tests fail every record. The topics
+        may be missing for `patience_s` seconds.
         """
         kafka = {
             "bootstrap_servers": self.place.servers,
@@ -318,7 +321,8 @@ class Crowd:
             session_ms = str(round(SESSION_S * 1000))
             self.place.set_group("consumer.session.timeout.ms", session_ms)
         own = {"group": app.group, "commit_interval": "50ms", **settings}
-        self.workers.append(OnKafka(app, {"kafka": kafka, "app": own}, observers, breakers))
+        sections = {"kafka": kafka, "app": own}
+        self.workers.append(OnKafka(app, sections, observers, breakers, patience_s))
         return self.workers[-1]
 
     def turn(self) -> None:
