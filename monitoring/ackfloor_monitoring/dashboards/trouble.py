@@ -196,10 +196,8 @@ SATURATION = Row(
                 f"sum by (handler) (ackfloor_handler_rate_limit{{{_ONES}}})", "{{handler}} limit"
             ),
             Target(
-                "sum by (handler) "
-                f'(rate(ackfloor_handler_duration_seconds_bucket{{{_ONES}, le="+Inf"}}'
-                "[$__rate_interval])) and on (handler) "
-                f"ackfloor_handler_rate_limit{{{_ONES}}}",
+                rate("ackfloor_handler_duration_seconds_bucket", "handler", f'{_ONES}, le="+Inf"')
+                + f" and on (handler) ackfloor_handler_rate_limit{{{_ONES}}}",
                 "{{handler}}",
             ),
             unit="cps",
