@@ -14,6 +14,7 @@ import asyncio
 import os
 import sys
 from random import Random, SystemRandom
+from statistics import median
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_healthy_keys_do_not_wait_for_failing_ones(bootstrap_servers: str, dice:
         waits = [w for n, w in ledger.waits.items() if n % 1_000 not in failing]
         crowd.until(lambda: len(ledger.handled) == writer.sent, "the end of every record")
         assert count(worker, BreakerOpened) == 0
-        assert _median(waits) < 1.0
+        assert median(waits) < 1.0
         assert _p99(waits) < RETRY_S
         assert set(ledger.handled.values()) == {1}
         assert count(worker, RecordDeadLettered) == 0
@@ -134,7 +135,7 @@ def test_a_burst_with_stuck_records_does_not_hold_up_what_follows(
         crowd.until(lambda: len(ledger.handled) == writer.sent - len(stuck), "the trickle")
         waits = [ledger.waits[number] for number in range(first, writer.sent)]
         assert len(waits) > 200
-        assert _median(waits) < 1.0
+        assert median(waits) < 1.0
         assert _p99(waits) < 4.0
         crowd.until(lambda: count(worker, RecordParked) >= len(stuck), "the last park")
         assert _parked(worker) == {(n % PARTITIONS, n // PARTITIONS) for n in stuck}
@@ -197,10 +198,6 @@ def _warm_up(crowd: Crowd, writer: Writer, ledger: Ledger) -> None:
     _write_first(writer)
     crowd.until(lambda: len(ledger.begun_s) == writer.sent, "the first records")
     ledger.waits.clear()
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def _p99(values: list[float]) -> float:
