@@ -371,7 +371,8 @@ class Quarantines:
         if isinstance(write.verdict, Bury):
             self._dead_lettered(quarantine, write, offset, now)
             return
-        if isinstance(quarantine.at(offset), PendingWrite):
+        where = quarantine.at(offset)
+        if isinstance(where, PendingWrite) and where.delivery is delivery:
             for twin in quarantine.take_twins(offset):
                 self._state.settle_copy(twin)
             target = self._state.assignments.get((write.topic, write.partition or 0))

@@ -1007,6 +1007,28 @@ def test_the_copy_that_was_written_is_the_one_that_counts(world: QuarantineWorld
     assert is_at_rest(world)
 
 
+def test_a_late_confirmation_does_not_take_the_place_of_a_later_write(
+    world: QuarantineWorld,
+) -> None:
+    """A record was read before its write was confirmed, and failed again.
+
+    The confirmation says where the record was, and not where it is. Here retention then takes it
+    where it is: nobody waits for it where it was.
+    """
+    world.produce("aa")
+    world.handle(BOOM)
+    world.store(world.writes[0])
+    world.poll(SHORT)
+    world.tick(1.0)
+    world.handle(BOOM)
+    World.confirm(world)
+    world.confirm_all()
+    assert [offset for offset, _ in world.waiting_in(LONG)] == [1, 0]
+    world.remove(LONG, 2)
+    world.come_to_rest()
+    assert is_at_rest(world)
+
+
 def test_a_record_with_a_lower_offset_comes_when_the_head_waits(world: QuarantineWorld) -> None:
     """Y1: the head's turn is taken from it, unless it runs."""
     for _ in range(2):
