@@ -38,6 +38,7 @@ from ackfloor.observe import (
     RecordsDeleted,
     RecordsLost,
     RecordsReceived,
+    RecordsRewound,
     RecordsSkipped,
     RecordWithheld,
     RedeliveriesStarted,
@@ -142,6 +143,10 @@ COUNTED: list[tuple[Event, dict[str, dict[tuple[str, ...], int]]]] = [
     (
         RecordsSkipped("orders", 0, "bill", 40),
         {"messages_skipped_total": {("orders", "bill"): 40}},
+    ),
+    (
+        RecordsRewound("orders", 0, "bill", 30, 6_000),
+        {"messages_rewound_total": {("orders", "bill"): 30}},
     ),
     (
         MetadataIgnored("orders", 0, 7, "its checksum does not match"),

@@ -245,6 +245,34 @@ def _lets_exits_out(original: Original) -> Original:
 
 
 #: The list. At least one for each invariant of the contract.
+def _position_of_the_consumer(original: Original) -> Original:
+    def passed(self: Any, positions: Any) -> None:
+        rewound = [a for a in self.assignments.values() if a.rewound]
+        for assignment in rewound:
+            assignment.rewound = False
+        original(self, positions)
+        for assignment in rewound:
+            assignment.rewound = True
+
+    return passed
+
+
+def _forgets_settled(original: Original) -> Original:
+    def rewind(self: Any, position: int) -> Any:
+        taken = original(self, position)
+        self.restored.clear()
+        return taken
+
+    return rewind
+
+
+def _drops_any(original: Original) -> Original:
+    def drop_last(self: Any, delivery: Any) -> bool:
+        return original(self, delivery) or not delivery.started_s
+
+    return drop_last
+
+
 SAFEGUARDS: tuple[Safeguard, ...] = (
     Safeguard(
         "the floor is the lowest open offset",
@@ -487,5 +515,23 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         10,
         "core.records.retry_policy:RetryPolicy.delay_s",
         _without_end,
+    ),
+    Safeguard(
+        "a rewound partition does not follow its consumer's position",
+        1,
+        "core.engine.engine:Engine.passed",
+        _position_of_the_consumer,
+    ),
+    Safeguard(
+        "what was settled stays settled where a partition is rewound",
+        4,
+        "core.acks.tracker:AckTracker.rewind",
+        _forgets_settled,
+    ),
+    Safeguard(
+        "only what waits behind a failed record is dropped from memory",
+        4,
+        "core.queues.lanes:Lanes.drop_last",
+        _drops_any,
     ),
 )

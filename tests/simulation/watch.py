@@ -705,6 +705,8 @@ class Watch:
             match event:
                 case happened.RecordsReceived():
                     _add(counts, "read", event.count)
+                case happened.RecordsRewound():
+                    _add(counts, "read", -event.count)
                 case happened.RecordsAcked():
                     _add(counts, "handled", len(event.durations_s))
                 case happened.RecordParked(reason=Reason.HELD):
@@ -718,14 +720,12 @@ class Watch:
                     _add(counts, "discarded", 1)
                 case happened.PartitionsRevoked():
                     _add(counts, "dropped", event.open_count)
-                case happened.RecordsSkipped():
-                    _add(counts, "skipped", event.count)
 
     def account(self, life: Life, open_count: int) -> None:
         """A worker is at rest: everything that it read is somewhere."""
         counts = self._counts.get(life.number, {})
         read = counts.get("read", 0)
-        ends = {name: n for name, n in counts.items() if name not in ("read", "skipped")}
+        ends = {name: n for name, n in counts.items() if name != "read"}
         # What is dead-lettered and holds its key is open until it is written for that, too; in a
         # transaction both are written at once.
         holds = any(h.after_dead_letter != "continue" for h in self._plan.handlers)

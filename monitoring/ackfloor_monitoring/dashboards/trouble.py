@@ -284,10 +284,12 @@ RUN = Row(
             ),
         ),
         graph(
-            "Records released and skipped",
-            "Open when their partition left, and known to be settled when it was read again.",
+            "Records released, skipped and rewound",
+            "Open when their partition left; known to be settled when read again; dropped "
+            "because too much waited behind failed ones, and read again.",
             rated("ackfloor_messages_released_total", "group", "released", "$s"),
             rated("ackfloor_messages_skipped_total", "group", "skipped", "$s"),
+            rated("ackfloor_messages_rewound_total", "group", "rewound", "$s"),
             unit="cps",
         ),
         table(

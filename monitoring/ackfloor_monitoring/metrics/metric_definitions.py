@@ -158,6 +158,11 @@ SKIPPED = _flow(
     HANDLER,
     "Records read again after a crash or rebalance that the last commit already held as settled.",
 )
+REWOUND = _flow(
+    "messages_rewound",
+    HANDLER,
+    "Records that left memory unhandled, to be read again: too much waited behind failed ones.",
+)
 COMMITS = _fault("commits", ("group",), "Positions whose commit was confirmed.")
 COMMIT_FAILURES = _fault(
     "commit_failures",
@@ -305,7 +310,7 @@ WORKERS_ENDED = _run_counter(
 
 COUNTERS = (
     *(RECEIVED, RECEIVED_BYTES, ACKED, FAILED, TIMED_OUT, PARKED, RETRIED, REPLAYED, HOPPED),
-    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, BATCH_FAILURES, WITHHELD, PUT_BACK),
+    *(DEAD_LETTERED, DISCARDED, LATE_ANSWERS, SKIPPED, REWOUND, BATCH_FAILURES, WITHHELD, PUT_BACK),
     COPIES_SETTLED,
     *(COMMITS, COMMIT_FAILURES, PUBLISH_FAILURES, REBALANCES, RELEASED, LOST),
     *(DELETED, METADATA_IGNORED, PAUSES, SUSPECTS, STRAY_EXITS, NOT_QUARANTINED, QUARANTINES),

@@ -46,6 +46,7 @@ from ackfloor.observe import (
     RecordsDeleted,
     RecordsLost,
     RecordsReceived,
+    RecordsRewound,
     RecordsSkipped,
     RecordWithheld,
     RedeliveriesStarted,
@@ -105,6 +106,7 @@ class WorkerMetrics:
         self._snapshot: Snapshot | None = None
         self._counters: dict[type, Callable[[Any], None]] = {
             RecordsReceived: self._received,
+            RecordsRewound: self._rewound,
             RecordsSkipped: self._skipped,
             MetadataIgnored: self._metadata_ignored,
             RecordsAcked: self._acked,
@@ -314,6 +316,9 @@ class WorkerMetrics:
 
     def _skipped(self, event: RecordsSkipped) -> None:
         self._count(d.SKIPPED, event.topic, event.handler, by=event.count)
+
+    def _rewound(self, event: RecordsRewound) -> None:
+        self._count(d.REWOUND, event.topic, event.handler, by=event.count)
 
     def _metadata_ignored(self, event: MetadataIgnored) -> None:
         self._count(d.METADATA_IGNORED, event.topic)

@@ -28,7 +28,8 @@ class LeaderEpochs:
     """The epochs of what was read from one partition, as steps.
 
     Attributes:
-        read_to: the offset after the highest that was read, -1 before the first.
+        read_to: the offset after the highest that was read; -1 before the first, or where that is
+            not known after a rewind.
     """
 
     __slots__ = ("_epochs", "_firsts", "_last", "read_to")
@@ -50,6 +51,14 @@ class LeaderEpochs:
                 self._firsts.append(delivery.record_offset)
                 self._epochs.append(epoch)
                 self._last = epoch
+
+    def rewind(self, position: int) -> None:
+        """Forget what is from an offset on: it is read again, and may be of another log by then."""
+        self.read_to = -1
+        while self._firsts and self._firsts[-1] >= position:
+            self._firsts.pop()
+            self._epochs.pop()
+        self._last = self._epochs[-1] if self._epochs else UNKNOWN
 
     def at(self, offset: int) -> int:
         """The epoch of an offset, `UNKNOWN` where nothing below it said one."""

@@ -20,6 +20,8 @@ I7  the gap runs hold every settled offset above the floor and no open one. They
     offsets that never arrived: there is nothing to repeat of those.
 I8  what an earlier assignment settled (`restored`) stays in the gap runs until the log has been
     read past it, so a commit made in between forgets nothing.
+I9  after a `rewind` what was open from there on can be registered again, and what was settled is
+    restored. The floor does not move.
 
 Only the owner thread calls it. Cost: about 0.25 us per register and settle.
 """
@@ -29,7 +31,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
+from itertools import filterfalse, islice
 from operator import lt
 from typing import Generic, TypeVar
 
@@ -53,7 +55,8 @@ class AckTracker(Generic[T]):
         self.open: dict[int, T] = {}
         #: The highest offset settled so far, or -1.
         self.highest_settled = -1
-        #: Runs settled in an earlier assignment that the log has not been read past.
+        #: Runs settled in an earlier assignment, or before a rewind, that the log has not been read
+        #: past.
         self.restored: deque[tuple[int, int]] = deque(restored)
         #: What was registered, a list of offsets at a time. Of the first list, those before `_next`
         #: are settled.
@@ -88,14 +91,17 @@ class AckTracker(Generic[T]):
         return items
 
     def was_settled(self, offset: int) -> bool:
-        """Whether an earlier assignment settled this offset; ask in ascending order."""
+        """Whether this offset was settled before: by an earlier assignment, or before a rewind.
+
+        Ask in ascending order.
+        """
         restored = self.restored
         while restored and restored[0][1] <= offset:
             restored.popleft()
         return bool(restored) and restored[0][0] <= offset
 
     def skip(self, offset: int) -> bool:
-        """Note a record that an earlier assignment settled: it is not opened.
+        """Note a record that `was_settled`: it is not opened.
 
         Returns False where it was read before in this assignment.
         """
@@ -137,6 +143,26 @@ class AckTracker(Generic[T]):
         """Keep another item with an offset that is open."""
         if offset in self.open:
             self.open[offset] = item
+
+    def rewind(self, position: int) -> list[T]:
+        """Go back to an open offset: what is from there on is to be read again.
+
+        Returns what was registered with those that were open.
+        """
+        offsets = [offset for offset in self.open if offset >= position]
+        runs = _between(position, offsets, min(self.highest_settled, self._position - 1))
+        for start, end in self.restored:
+            if end > self._position:
+                runs.append((max(start, self._position), end))
+        self.restored = deque(runs)
+        while self._order and self._order[-1][0] >= position:
+            self._order.pop()
+        if self._order and self._order[-1][-1] >= position:
+            last = self._order.pop()
+            self._order.append(last[: bisect_left(last, position)])
+        self._seen -= len(offsets)
+        self._position = position
+        return [self.open.pop(offset) for offset in offsets]
 
     def passed(self, position: int) -> None:
         """Note that the log has nothing to deliver below `position` (trailing markers)."""
@@ -192,20 +218,10 @@ class AckTracker(Generic[T]):
         Args:
             settling: open offsets to take for settled.
         """
-        runs: list[tuple[int, int]] = []
-        end = self.floor_without(settling)
         highest = max(self.highest_settled, *settling) if settling else self.highest_settled
+        open_ = filterfalse(settling.__contains__, self.open) if settling else self.open
         bound = min(highest, self._position - 1)
-        for offset in self.open:
-            if offset > bound:
-                break
-            if offset in settling:
-                continue
-            if offset > end:
-                runs.append((end, offset))
-            end = offset + 1
-        if bound >= end:
-            runs.append((end, bound + 1))
+        runs = _between(self.floor_without(settling), open_, bound)
         for start, stop in self.restored:
             if stop > self._position:
                 start = max(start, self._position)  # noqa: PLW2901
@@ -221,3 +237,18 @@ class AckTracker(Generic[T]):
     def span(self) -> int:
         """How many offsets lie between the floor and the position."""
         return self._position - self.floor()
+
+
+def _between(start: int, open_offsets: Iterable[int], highest: int) -> list[tuple[int, int]]:
+    """The runs of offsets from `start` to `highest` that are not open, ascending."""
+    runs: list[tuple[int, int]] = []
+    end = start
+    for offset in open_offsets:
+        if offset > highest:
+            break
+        if offset > end:
+            runs.append((end, offset))
+        end = offset + 1
+    if highest >= end:
+        runs.append((end, highest + 1))
+    return runs

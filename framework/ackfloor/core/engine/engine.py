@@ -245,11 +245,12 @@ class Engine:
         """The consumer's own positions: they pass trailing records that never arrive.
 
         Not for a partition that is stopping: what is read then is not registered, so the
-        consumer's position passes records that nobody has handled.
+        consumer's position passes records that nobody has handled. Nor for one that was rewound,
+        until the consumer reads from there.
         """
         for key, position in positions.items():
             assignment = self._state.assignments.get(key)
-            if assignment is not None and not assignment.stopping:
+            if assignment is not None and not (assignment.stopping or assignment.rewound):
                 assignment.tracker.passed(position)
                 # Which widens its span, without anything being read.
                 self._state.flow.look_again()

@@ -277,6 +277,11 @@ class Intake:
         assignment = self._state.assignments.get((topic, partition))
         if assignment is None or assignment.stopping:
             return
+        if assignment.rewound:
+            if assignment.paused:
+                # Fetched before the pause was: it comes again, in its order.
+                return
+            assignment.rewound = False
         offsets = [record.offset() for record in records]
         sizes = list(map(len, records))
         read = first_deliveries(assignment, records, offsets, sizes, now.mono_s)

@@ -26,6 +26,17 @@ class RecordsReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsRewound:
+    """Records left memory unhandled, and are read again: too much waited behind failed ones."""
+
+    topic: str
+    partition: int
+    handler: str
+    count: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsSkipped:
     """Records were read again that an earlier assignment had settled above the floor."""
 
@@ -445,6 +456,7 @@ class StrayExit:
 
 Event = (
     RecordsReceived
+    | RecordsRewound
     | RecordsSkipped
     | MetadataIgnored
     | RecordsAcked

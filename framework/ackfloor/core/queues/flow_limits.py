@@ -12,8 +12,9 @@ Records that wait in tiers leave when their time comes, ten minutes from now per
 that is new may have to wait for that. So the tiers share a quarter of the worker's limits evenly,
 and what they hold beyond it (a batch may overshoot) does not count against the others. The same
 holds for a source partition and the records that wait in it behind one that failed (retry in
-place): past its share the partition waits, and not the worker. And for all that a handler holds
-whose circuit breaker is not closed: past its share that handler waits.
+place): past its share the partition waits, and not the worker. What it has beyond that leaves
+memory where the worker holds more than its limits (state/rewinds.py). And for all that a handler
+holds whose circuit breaker is not closed: past its share that handler waits.
 
 Most of the time every gate is open and far from its limit. So a look at the levels also notes how
 much may be read before any gate can shut, and until then none is looked at again.
@@ -188,6 +189,12 @@ class FlowControl:
             and self._tier_bytes_room > 0
             and not self.any_paused
         )
+
+    @property
+    def over(self) -> bool:
+        """Whether the worker holds more than its limits, what waits included."""
+        limits = self.limits
+        return self.open_count > limits.max_open or self.open_bytes > limits.max_open_bytes
 
     def look_again(self) -> None:
         """Something has changed that is not read or settled."""

@@ -208,7 +208,12 @@ class Lanes:
     # Out, and back.
 
     def hand_out(self, lane: Lane, most: int | None = None) -> TrackedDelivery | Work:
-        """Take what waits in a free lane (at least one), or so many of it at most."""
+        """Take what waits in a free lane (at least one), or so many of it at most.
+
+        Of a lane whose head failed that head alone: what is behind it may have to leave memory.
+        """
+        if lane.held is not None:
+            most = 1
         count = len(lane) if most is None else min(most, len(lane))
         if count == 1 and self._singly:
             single = lane.out = lane.popleft()
@@ -436,6 +441,30 @@ class Lanes:
             lane.held[1] -= delivery.size
             delivery.assignment.held -= 1
             delivery.assignment.held_bytes -= delivery.size
+
+    def drop_last(self, delivery: TrackedDelivery) -> bool:
+        """Take a record out of its lane that is last there, behind a head that failed.
+
+        Returns False where it is not, or is the head, or is on its way to the dead-letter topic, or
+        may be taken by a slot or a batch.
+        """
+        lane = delivery.lane
+        if not isinstance(lane, Lane) or lane.held is None or not lane:
+            return False
+        if lane[-1] is not delivery or delivery is lane.head:
+            return False
+        if delivery.closed or delivery.envelope is not None:
+            return False
+        if lane.holder is None and lane.out is None:
+            # It is in its handler's queue, or waits for a batch.
+            return False
+        lane.pop()
+        delivery.lane = None
+        lane.held[0] -= 1
+        lane.held[1] -= delivery.size
+        delivery.assignment.held -= 1
+        delivery.assignment.held_bytes -= delivery.size
+        return True
 
     def free(self, key: LaneKey, head: TrackedDelivery) -> None:
         """The head of a lane is settled: nothing is held behind it any more."""

@@ -291,7 +291,7 @@ class Assignment:
             topic's records are in the lanes of its source topic.
         tier_s: the nominal delay in seconds where the topic is a retry tier.
         started_at: its first position, and the leader epoch that the commit said of it.
-        restored_epoch: the leader epoch that the restored runs were settled in.
+        restored_epoch: the newest leader epoch that restored runs were settled in.
         mark: the start of its records' marks in flight (runtime/supervision/in_flight_memory.py).
         parking: records written to a retry or dead-letter topic whose report is outstanding.
         refused: those of which the write was refused, and is planned again.
@@ -299,6 +299,7 @@ class Assignment:
             values.
         open_bytes: bytes of the open records' values.
         paused: it is not read at the moment.
+        rewound: it is read from an earlier position when it is read again; see state/rewinds.py.
         orphaned: its topic was deleted: nothing more is read or committed, what was read is
             handled.
         awaited: retry topics of which this partition must be here before anything starts; see
@@ -341,6 +342,7 @@ class Assignment:
         "paused",
         "refused",
         "restored_epoch",
+        "rewound",
         "source_topic",
         "started_at",
         "stats",
@@ -406,6 +408,7 @@ class Assignment:
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False
+        self.rewound = False
         self.orphaned = False
         self.stopping = False
         self.closed = False

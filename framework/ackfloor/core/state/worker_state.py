@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from ackfloor.core.messages.commands import Command, TakeBack
-from ackfloor.core.messages.events import CopySettled, Event
+from ackfloor.core.messages.events import CopySettled, Event, RecordsRewound
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Item
@@ -24,6 +24,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.state.commit_schedule import CommitSchedule
 from ackfloor.core.state.faults import Faults
+from ackfloor.core.state.rewinds import rewind
 
 #: A tier that holds its records for so many seconds may be read a moment later than the rest.
 LOW_PRIORITY_S = 1.0
@@ -361,6 +362,24 @@ class WorkerState:
         """Pause and resume fetching by the present levels."""
         self.unbalanced = False
         self.flow.balance(self.assignments.values(), self.commands)
+        if self.flow.over:
+            for assignment in self.assignments.values():
+                if rewound := rewind(assignment):
+                    self._rewound(assignment, rewound)
+
+    def _rewound(self, assignment: Assignment, records: Sequence[TrackedDelivery]) -> None:
+        size = sum(delivery.size for delivery in records)
+        self.flow.sub(len(records), size)
+        self.unbalanced = True
+        self.events.append(
+            RecordsRewound(
+                assignment.source_topic,
+                assignment.partition,
+                assignment.handler.rules.name,
+                len(records),
+                size,
+            )
+        )
 
 
 def _give_room_behind(

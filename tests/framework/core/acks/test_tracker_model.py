@@ -1,4 +1,4 @@
-"""AckTracker against a naive set: invariants I1 to I8 under any order of reads and settles."""
+"""AckTracker against a naive set: invariants I1 to I9 under any order of reads and settles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("without_coverage")
 
 
 class TrackerMachine(RuleBasedStateMachine):
-    """Reads, settles, re-reads, foreign settles and trailing markers, in any order."""
+    """Reads, settles, re-reads, rewinds, foreign settles and trailing markers, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,6 +26,8 @@ class TrackerMachine(RuleBasedStateMachine):
         self.start = 0
         self.last_floor = 0
         self.restored: set[int] = set()
+        self.highest = -1
+        self.settles = 0
 
     @initialize(
         position=st.integers(0, 10_000),
@@ -57,11 +59,32 @@ class TrackerMachine(RuleBasedStateMachine):
             if self.tracker.was_settled(offset):
                 assert offset in self.restored
                 assert self.tracker.skip(offset)
-                self.settled.add(offset)
+                self.note_settled(offset)
             else:
                 assert offset not in self.restored
                 assert list(self.tracker.register([offset], [offset])) == [offset]
                 self.open.add(offset)
+
+    def note_settled(self, offset: int) -> None:
+        """It is settled, or was skipped."""
+        self.settled.add(offset)
+        self.highest = max(self.highest, offset)
+        self.settles += 1
+
+    @rule(data=st.data())
+    def rewind(self, data: st.DataObject) -> None:
+        """From some open offset on everything is to be read again; what was settled stays so."""
+        if not self.open:
+            return
+        position = data.draw(st.sampled_from(sorted(self.open)))
+        taken = sorted(offset for offset in self.open if offset >= position)
+        assert self.tracker.rewind(position) == taken
+        known = range(position, min(self.highest + 1, self.position))
+        ahead = {offset for offset in self.restored if offset >= self.position}
+        self.restored = ahead | (set(known) - self.open)
+        self.settled = {offset for offset in self.settled if offset < position}
+        self.open.difference_update(taken)
+        self.position = position
 
     @rule(back=st.integers(1, 10), count=st.integers(1, 15))
     def read_again(self, back: int, count: int) -> None:
@@ -92,7 +115,7 @@ class TrackerMachine(RuleBasedStateMachine):
             assert self.tracker.settle(offset) == offset
             assert self.tracker.settle(offset) is None
             self.open.remove(offset)
-            self.settled.add(offset)
+            self.note_settled(offset)
 
     @rule(offset=st.integers(-5, 20_000))
     def settle_foreign(self, offset: int) -> None:
@@ -132,11 +155,11 @@ class TrackerMachine(RuleBasedStateMachine):
         assert not told & self.open
         assert not any(offset >= self.position for offset in told - ahead)
         assert not any(offset < floor for offset in told)
-        assert self.tracker.settled_count() == len(self.settled)
+        assert self.tracker.settled_count() == self.settles
         assert self.tracker.span() == self.position - floor
         assert set(self.tracker.open) == self.open
         assert self.tracker.position == self.position
-        assert self.tracker.highest_settled == max(self.settled, default=-1)
+        assert self.tracker.highest_settled == self.highest
         assert self.tracker.oldest() == min(self.open, default=None)
 
 

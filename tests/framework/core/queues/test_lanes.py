@@ -8,6 +8,7 @@ import pytest
 
 from ackfloor.core.queues.lanes import Lane, Lanes, Work
 from ackfloor.core.records.batch import Batch
+from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import HandlerRules
 from tests.framework.core.worlds import World
@@ -299,6 +300,56 @@ class TestBlocked:
         assert lanes.go_on(KEY, head, settled=False) is None
 
 
+class TestDropLast:
+    """What waits behind a failed head may leave memory, from the end of its lane."""
+
+    def test_a_head_that_is_due_again_is_handed_out_alone(self) -> None:
+        """What is behind it stays in the lane, and can be dropped while the head runs."""
+        lanes, free, (head, second, third) = lane_of(3)
+        assert lanes.hand_out(free, 1) is head
+        lanes.block(KEY, head, again=True)
+        assert lanes.drop_last(third)
+        lane = lanes.go_on(KEY, head, settled=False)
+        assert lane is not None
+        assert not lanes.drop_last(second)
+        assert lanes.hand_out(lane) is head
+        assert head.assignment.held == 2
+        assert lanes.drop_last(second)
+        assert (head.assignment.held, second.lane, len(lane)) == (1, None, 0)
+        lanes.free(KEY, head)
+        assert lanes.deliveries_ended([head]) == []
+        assert (head.assignment.held, head.assignment.held_bytes, len(lanes)) == (0, 0, 0)
+
+    def test_only_the_last_of_a_lane_with_a_failed_head_can_be_dropped(self) -> None:
+        """Not the head, nor one with another behind it, nor one of a lane that goes well."""
+        lanes, free, (head, second, third) = lane_of(3)
+        assert lanes.hand_out(free, 1) is head
+        assert not lanes.drop_last(third)
+        lanes.block(KEY, head, again=True)
+        assert not lanes.drop_last(second)
+        assert lanes.drop_last(third)
+        assert lanes.drop_last(second)
+        assert not lanes.drop_last(head)
+        assert head.assignment.held == 1
+
+    def test_what_is_on_its_way_to_the_dead_letters_is_not_dropped(self) -> None:
+        """A record of a batch that failed with its head keeps its place until it is written."""
+        lanes, free, (head, second) = lane_of(2)
+        assert lanes.hand_out(free, 1) is head
+        lanes.block(KEY, head, again=True)
+        second.closed = True
+        assert not lanes.drop_last(second)
+        assert head.assignment.held == 2
+
+    def test_a_redelivery_is_not_dropped(self) -> None:
+        """A later read would be its first delivery."""
+        lanes, free, (head, second) = lane_of(2)
+        assert lanes.hand_out(free, 1) is head
+        second.envelope = Envelope(attempt=1)
+        lanes.block(KEY, head, again=True)
+        assert not lanes.drop_last(second)
+
+
 class TestBegins:
     """Whether a free lane has a record that may start."""
 
@@ -336,7 +387,8 @@ class TestBegins:
 
     def test_a_work_that_was_passed_over_holds_nothing(self) -> None:
         """Its head was due again, and its partition is about to leave."""
-        lanes, _, (head, _) = lane_of(2)
+        lanes, free, (head,) = lane_of(1, singly=False)
+        handed_out(lanes, free).clear()
         lanes.block(KEY, head, again=True)
         lane = lanes.go_on(KEY, head, settled=False)
         assert lane is not None
