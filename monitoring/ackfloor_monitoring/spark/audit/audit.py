@@ -121,7 +121,11 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
 
 
 def fault_rows(
-    rows: DataFrame, overdue_ms: int | None, notes: DataFrame | None = None
+    rows: DataFrame,
+    overdue_ms: int | None,
+    notes: DataFrame | None = None,
+    *,
+    there_ms: int = 0,
 ) -> DataFrame:
     """One row of `FAULT_COLUMNS` for each fault.
 
@@ -129,8 +133,8 @@ def fault_rows(
         rows: from `audited`.
         overdue_ms: what was due before and is not settled is overdue, in milliseconds of the wall
             clock; None where the commits are not known.
-        notes: rows of `DISPOSITION` that are old enough for their replays to be in the table; None
-            skips their checks.
+        notes: all rows of `DISPOSITION`, read after the table; None skips their checks.
+        there_ms: what was replayed before must be in the table, in milliseconds of the wall clock.
     """
     own = {Fault.NO_ORIGIN: ~_origin_known(), Fault.STRAY: _is_stray()}
     if overdue_ms is not None:
@@ -140,7 +144,7 @@ def fault_rows(
     chained = named.where("not (behind and stage = 'retry')")
     found = [rows.transform(_with_faults, own), chain_faults(chained)]
     if notes is not None:
-        found.append(replay_faults(chained, notes))
+        found.append(replay_faults(chained, notes, there_ms))
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
@@ -203,15 +207,19 @@ def _steps(rows: DataFrame) -> DataFrame:
     ).join(F.broadcast(tiers), ["group", "origin_topic"])
 
 
-def replay_faults(rows: DataFrame, notes: DataFrame) -> DataFrame:
-    """What is wrong between replays and the dispositions of the dead letters they come from."""
+def replay_faults(rows: DataFrame, notes: DataFrame, there_ms: int) -> DataFrame:
+    """What is wrong between replays and the dispositions of the dead letters they come from.
+
+    A replay and its disposition are one transaction. So a replay that is in the table is noted,
+    however young it is; one that is noted comes into the table with an ingest after it.
+    """
     key = [*MESSAGE, "replays"]
     sent = rows.where("stage = 'retry' and attempt = 0 and replays > 0")
     sent = sent.groupBy(*key).agg(F.min(F.struct(*PLACE)).alias("sent"))
     noted = notes.where("disposition = 'replayed'").select(
-        F.col("dlq").alias("topic"), "topic_id", "partition", "offset", "target"
+        F.col("dlq").alias("topic"), "topic_id", "partition", "offset", "target", "at_ms"
     )
-    into_tier = F.col("target").rlike("--retry-[0-9]+[a-z]+$")
+    into_tier = F.col("target").rlike("--retry-[0-9]+[a-z]+$") & (F.col("at_ms") < there_ms)
     died = (
         rows.where("stage = 'dlq'")
         .withColumn("replays", F.col("replays") + 1)
@@ -219,7 +227,7 @@ def replay_faults(rows: DataFrame, notes: DataFrame) -> DataFrame:
         .groupBy(*key)
         .agg(
             F.max(F.col("target").isNotNull()).alias("noted"),
-            F.max(F.coalesce(into_tier, F.lit(False))).alias("into_tier"),
+            F.max(F.coalesce(into_tier, F.lit(False))).alias("must_be_there"),
             F.max(F.when(F.col("target").isNotNull(), F.struct(*PLACE))).alias("place"),
         )
     )
@@ -229,7 +237,7 @@ def replay_faults(rows: DataFrame, notes: DataFrame) -> DataFrame:
         _with_faults,
         {
             Fault.REPLAY_NOT_NOTED: F.col("sent").isNotNull() & ~F.col("noted"),
-            Fault.REPLAY_LOST: F.col("into_tier") & F.col("sent").isNull(),
+            Fault.REPLAY_LOST: F.col("must_be_there") & F.col("sent").isNull(),
         },
     )
 

@@ -58,12 +58,15 @@ class Audit:
         counts: how many faults of each kind; none where all is in order.
         findings: the first few of each kind.
         left_out: what could not be judged, and why.
+        ingested_s_ago: how old the table's newest ingest is, in seconds: the last that had a record
+            to store, of any group; None where the table is empty.
     """
 
     records: int
     counts: Mapping[str, int]
     findings: tuple[FaultRow, ...]
     left_out: tuple[str, ...] = ()
+    ingested_s_ago: float | None = None
 
     def to_json(self) -> str:
         """All of it as JSON."""
@@ -93,40 +96,41 @@ def audit(
     """
     now_ms = time.time_ns() // 1_000_000
     grace_ms = round(grace_s * 1000)
+    newest_ms = _newest_ingest_ms(failures)
     if group is not None:
         failures = failures.where(F.col("group") == group)
     known, overdue_ms, notes, left_out = [], None, None, ["what is overdue"]
     if kafka is not None:
         known = committed(failures, kafka.clients)
         overdue_ms, left_out = now_ms - grace_ms, []
-        notes = _notes(spark, failures, kafka.spark, dispositions_pattern(group), grace_ms)
+        notes = _notes(spark, kafka.spark, dispositions_pattern(group))
     if notes is None:
         left_out.append("whether replays have dispositions")
     rows = audited(failures, commit_frame(spark, known)).persist()
     try:
-        found = fault_rows(rows, overdue_ms, notes).persist()
+        # A group that was not ingested with the others has its replays in Kafka alone.
+        there_ms = (_newest_ingest_ms(failures) or 0) - grace_ms
+        found = fault_rows(rows, overdue_ms, notes, there_ms=there_ms).persist()
         counts = {row.fault: row["count"] for row in found.groupBy("fault").count().collect()}
         first = _first(found, most) if counts else ()
-        return Audit(rows.count(), _ordered(counts), first, tuple(left_out))
+        ago_s = None if newest_ms is None else max(0.0, round((now_ms - newest_ms) / 1000, 1))
+        return Audit(rows.count(), _ordered(counts), first, tuple(left_out), ago_s)
     finally:
         spark.catalog.clearCache()
 
 
-def _notes(
-    spark: SparkSession,
-    failures: DataFrame,
-    kafka: Mapping[str, str],
-    pattern: str,
-    grace_ms: int,
-) -> DataFrame | None:
-    """The dispositions that are older than the table's last ingest."""
+def _newest_ingest_ms(failures: DataFrame) -> int | None:
+    (row,) = failures.agg(F.unix_millis(F.max("ingested_at")).alias("newest_ms")).collect()
+    newest_ms: int | None = row.newest_ms
+    return newest_ms
+
+
+def _notes(spark: SparkSession, kafka: Mapping[str, str], pattern: str) -> DataFrame | None:
+    """All dispositions; None where nobody has redriven yet."""
     topics = io.list_topics(spark, kafka, pattern)
     if not topics:
         return None
-    ingested = failures.select(F.unix_millis(F.max("ingested_at")).alias("ingested_ms"))
-    old = F.col("at_ms") + grace_ms < F.col("ingested_ms")
-    rows = dispositions(io.read_topics(spark, kafka, topics=topics))
-    return rows.crossJoin(F.broadcast(ingested)).where(old).drop("ingested_ms")
+    return dispositions(io.read_topics(spark, kafka, topics=topics))
 
 
 def _ordered(counts: Mapping[str, int]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import typer
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
+from ackfloor.core.values.durations import format_rounded
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 
@@ -33,8 +34,9 @@ def audit(
 ) -> None:
     """Look for what is missing, doubled or late: every attempt of every message, hop by hop.
 
-    Exits with 1 and a table where something is. Ingest first: what is not in the table is not
-    judged. Without brokers, what is overdue and whether replays were noted is left out.
+    Exits with 1 and a table where something is. Run `ackfloor spark ingest --once` first: what is
+    not in the table is not judged, and the age of its newest ingest is told. Without brokers, what
+    is overdue and whether replays were noted is left out.
     """
     settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
@@ -56,7 +58,7 @@ def audit(
 def _show(made: Audit) -> None:
     from ackfloor_monitoring.spark.audit.audit import Fault
 
-    for what in made.left_out:
+    for what in (*made.left_out, _since_ingest(made.ingested_s_ago)):
         typer.echo(f"not judged: {what}", err=True)
     if not made.counts:
         typer.echo(f"{made.records:,} records, nothing missing, doubled or late")
@@ -76,3 +78,13 @@ def _show(made: Audit) -> None:
         for each in made.findings
     ]
     print_rows(rows, RowsOutput.table, spare=SPARE)
+
+
+def _since_ingest(ago_s: float | None) -> str:
+    """What the table can't know yet."""
+    command = "`ackfloor spark ingest --once`"
+    if ago_s is None:
+        return f"anything, the table is empty: fill it with {command}"
+    since = f"what came to Kafka since the newest ingest, {format_rounded(ago_s)} ago"
+    # A second ingest would end the first.
+    return f"{since}; where none is running, {command} stores it"

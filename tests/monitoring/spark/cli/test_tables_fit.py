@@ -38,6 +38,7 @@ AUDIT = Audit(
             replays=3,
         ),
     ),
+    ingested_s_ago=192.4,
 )
 PROGRESS = """
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
@@ -108,6 +109,23 @@ def test_an_audit_fits_and_keeps_the_fault_and_the_places(
     assert ("billing-of-the-north" in row) is whole
     assert ("no room for replays, attempt, group" in said.err) is not whole
     assert not whole or len(row) <= width
+
+
+@pytest.mark.parametrize(
+    ("audit", "told"),
+    [
+        (AUDIT, "what came to Kafka since the newest ingest, 3m12s ago"),
+        (Audit(0, {}, ()), "anything, the table is empty"),
+    ],
+)
+def test_an_audit_says_what_was_not_ingested(
+    audit: Audit, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table knows what was ingested; people hear how old that is, and how to go on."""
+    import_module("ackfloor_monitoring.spark.cli.audit")._show(audit)
+    said = capsys.readouterr().err
+    assert f"not judged: {told}" in said
+    assert "`ackfloor spark ingest --once`" in said
 
 
 def test_progress_leaves_nothing_in_a_file() -> None:
