@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Literal
 
 import pytest
@@ -272,6 +273,32 @@ class SourceContract:
         source.resume([(TopicPartition(topic, 0), 2)])
         pump(lambda: len(listener.records) == 6, source)
         assert listener.values == [b"0", b"1", b"2", b"3", b"2", b"3"]
+
+    def test_after_a_rewind_the_first_record_is_that_of_the_new_position(
+        self, world: SourceWorld
+    ) -> None:
+        """Nothing comes of what was fetched before, whether the partition was polled meanwhile or
+        not: a record that came out of turn would leave those before it unread."""
+        topic = world.create_topic()
+        world.produce(topic, numbered(6_000))
+        source, listener = self.joined(world, world.new_group(), topic)
+        key = TopicPartition(topic, 0)
+        dice = Random(topic)
+        for _ in range(12):
+            listener.records.clear()
+            pump(lambda: len(listener.records) >= 50, source)
+            source.pause([key])
+            if dice.random() < 0.5:
+                source.poll(0.05)
+            read_to = listener.records[-1].offset()
+            position = max(0, read_to - dice.randrange(1, 2_500))
+            listener.records.clear()
+            source.resume([(key, position)])
+            pump(lambda: len(listener.records) >= 50, source)
+            offsets = [record.offset() for record in listener.records]
+            assert offsets == list(range(position, position + len(offsets)))
+            source.pause([key])
+            source.resume([(key, 0)])
 
     def test_holes_block_nothing(self, world: SourceWorld) -> None:
         """Offsets that never arrive are passed, in the middle and at the end of the log."""
