@@ -285,7 +285,7 @@ RUN = Row(
         ),
         graph(
             "Records released, skipped and rewound",
-            "Open when their partition left; known to be settled when read again; dropped "
+            "Open when their partition left; handled or parked before, when read again; dropped "
             "because too much waited behind failed ones, and read again.",
             rated("ackfloor_messages_released_total", "group", "released", "$s"),
             rated("ackfloor_messages_skipped_total", "group", "skipped", "$s"),

@@ -19,13 +19,15 @@ from ackfloor.cli.shared.parameters import (
     YesOption,
 )
 from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
+from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
 from ackfloor.dead_letters.commands.selection import (
+    Chosen,
     DeadLetterSelection,
     ForeignOption,
+    OptionalPlacesArgument,
     Places,
-    PlacesArgument,
 )
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
@@ -120,8 +122,16 @@ def _kind(kind: type[Read], value: object) -> Read:
 
 
 def replay(
-    places: PlacesArgument,
     wanted: FilterOptions,
+    places: OptionalPlacesArgument = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_GROUP",
+            help="Where no topic is named: all dead-letter topics of this consumer group. Its "
+            "section of the settings counts as well.",
+        ),
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -172,9 +182,24 @@ def replay(
 
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
-    What is edited is shown by --dry-run as a diff, and tried on all before the first is sent.
+    What is edited is shown by --dry-run as a diff, and tried on all before the first is sent. With
+    --group and no topic, the topics are shown, confirmed and sent as one.
     """
-    named, rate_per_s, as_json = Places.of(places), rate_of(rate), output is Output.json
+    rate_per_s, as_json = rate_of(rate), output is Output.json
+    if not places:
+        group = _group_without_topic(group, resume, edit)
+        reading = DeadLetterSelection.open(brokers)
+        asked = Replay(
+            Places(""), wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
+            edit=edit_with or "",
+        )  # fmt: skip
+        made = _edits(asked.places, None, edit_with, reading.rules)
+        parts = _parts_of_group(reading, group, asked, rate_per_s)
+        for part in parts:
+            part.edit, part.rules = made, reading.rules
+        carry_out(parts, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    named = Places.of(places)
     given = (to, most, max_replays, named.only, edit, edit_with)
     if resume and (wanted != DeadLetterFilter() or any(each is not None for each in given)):
         raise typer.BadParameter(
@@ -198,6 +223,47 @@ def replay(
     part = _part(reading, order, asked, foreign=foreign or resume is not None)
     part.edit, part.rules = edits, reading.rules
     carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _group_without_topic(group: str | None, resume: str | None, edit: Path | None) -> str:
+    """The group all of whose topics are meant.
+
+    Raises:
+        typer.BadParameter: there is none, or an option is about one topic.
+    """
+    if group is None:
+        raise typer.BadParameter(
+            "name a dead-letter topic, or all of a consumer group with --group",
+            param_hint="TOPIC",
+        )
+    about_one = {"--resume": resume, "--edit": edit}
+    for option, value in about_one.items():
+        if value is not None:
+            raise typer.BadParameter("it is about one topic: name it", param_hint=option)
+    return group
+
+
+def _parts_of_group(
+    reading: DeadLetterSelection, group: str, asked: Replay, rate_per_s: float | None
+) -> list[Part]:
+    """A job for each dead-letter topic of a group that has open dead letters as asked for.
+
+    Raises:
+        RedriveRefused: the group has no topics, or one of them can't be redriven.
+    """
+    misses, before, parts = Misses(asked.wanted), 0, list[Part]()
+    job, by = job_name(), operator()
+    for topic in reading.topics.names(group):
+        each = replace(asked, places=Places(topic))
+        chosen = reading.choose(each.places, each.wanted, misses=misses)
+        before += len(chosen) - chosen.open
+        if chosen.open:
+            order = Order(topic, asked.to, job, by, rate_per_s, asked.limit, asked.max_replays)
+            parts.append(_part(reading, order, each, chosen))
+    misses.tell()
+    if before and not parts:
+        typer.secho(f"{before:,} were replayed, discarded or archived before", err=True)
+    return parts
 
 
 def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:
@@ -238,8 +304,19 @@ def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order,
     return Order(topic, asked.to, job, operator(), limit=left, before=note.done), asked
 
 
-def _part(reading: DeadLetterSelection, order: Order, asked: Replay, *, foreign: bool) -> Part:
-    """The job, refused before anything is read where it can't be done, and what it is to send."""
+def _part(
+    reading: DeadLetterSelection,
+    order: Order,
+    asked: Replay,
+    chosen: Chosen | None = None,
+    *,
+    foreign: bool = False,
+) -> Part:
+    """The job, and what it is to send.
+
+    Args:
+        chosen: that; None to select it, unless the job is refused before anything is read.
+    """
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 
     job = RedriveJob(reading.options, order)
@@ -249,7 +326,8 @@ def _part(reading: DeadLetterSelection, order: Order, asked: Replay, *, foreign:
             f"--resume={order.job!r}: {order.dlq} was deleted and created anew since, and holds "
             "other dead letters"
         )
-    chosen = reading.choose(asked.places, asked.wanted, asked.ends)
+    if chosen is None:
+        chosen = reading.choose(asked.places, asked.wanted, asked.ends)
     if not foreign:
         chosen.refuse_unmarked(asked.places.topic)
     if asked.ends is None:

@@ -143,15 +143,28 @@ def _show(previews: Sequence[tuple[Part, Preview]], *, as_json: bool) -> None:
     if as_json:
         reports = [report_of(part.job.order, each, part.rules) for part, each in previews]
         typer.echo(json.dumps(reports, indent=2))
-    else:
-        for part, each in previews:
-            typer.echo(text_of(part.job.order, each, part.rules))
+        return
+    for part, each in previews:
+        typer.echo(text_of(part.job.order, each, part.rules))
+    if len(previews) > 1:
+        action = previews[0][0].job.order.action
+        count = sum(each.tally.sent for _, each in previews)
+        typer.echo(f"in all: {count:,} would be {DONE[action]}")
 
 
 def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
-    import typer
-
     done: list[tuple[Part, Tally]] = []
+    try:
+        _run_all(parts, done)
+    finally:
+        # Where a later part fails, what the ones before have done is told all the same.
+        if done:
+            _tell(done, as_json=as_json)
+    return [tally for _, tally in done]
+
+
+def _run_all(parts: list[Part], done: list[tuple[Part, Tally]]) -> None:
+    """Run the parts one after the other, and note each with what it did."""
     most = parts[0].job.order.limit
     with _interrupts() as stopping, progress_bar() as advance:
 
@@ -174,13 +187,21 @@ def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
             )
             tell(tally, later)
             done.append((part, _with_older(tally, part)))
+
+
+def _tell(done: Sequence[tuple[Part, Tally]], *, as_json: bool) -> None:
+    """Print what was done, of several parts also the sum."""
+    import typer
+
     results = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
     if as_json:
         typer.echo(json.dumps([result_of(*each) for each in results], indent=2))
-    else:
-        for each in results:
-            typer.echo(line_of(*each))
-    return [tally for _, tally in done]
+        return
+    for each in results:
+        typer.echo(line_of(*each))
+    if len(results) > 1:
+        count = sum(tally.sent for _, tally in done)
+        typer.echo(f"in all: {count:,} {DONE[results[0][0].action]}")
 
 
 def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part]:
@@ -190,7 +211,9 @@ def _within_max(parts: Iterable[Part], sent: Callable[[], int]) -> Iterator[Part
         if order.limit is not None:
             if (left := order.limit - sent()) < 1:
                 return
-            part.job.order = replace(order, limit=left)
+            # Whoever resumes this part alone is held to what was left for it.
+            bound = {"max": left + order.before} if "max" in order.asked else {}
+            part.job.order = replace(order, limit=left, asked={**order.asked, **bound})
         yield part
         # The parts are gone through twice: for the dry run, and for the job.
         part.job.order = order

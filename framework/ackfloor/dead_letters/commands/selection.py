@@ -32,6 +32,14 @@ PlacesArgument = Annotated[
         help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
     ),
 ]
+OptionalPlacesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[TOPIC[/PARTITION/OFFSET]]...",
+        help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
+        show_default="those of --group",
+    ),
+]
 TopicsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[TOPIC]...", help="Dead-letter topics.", show_default="all"),
@@ -98,12 +106,14 @@ class Chosen:
     Attributes:
         offsets: of each partition, ascending.
         ends: partition -> the offset behind the last one that was read.
+        open: how many of those selected are there, and were not disposed of.
         read: how many were read.
         unmarked: how many of them, in a topic that is not ours, no header calls a dead letter.
     """
 
     offsets: dict[int, array[int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
+    open: int = 0
     read: int = 0
     unmarked: int = 0
 
@@ -180,7 +190,11 @@ class DeadLetterSelection:
         misses.tell()
 
     def choose(
-        self, places: Places, wanted: DeadLetterFilter, ends: Mapping[int, int] | None = None
+        self,
+        places: Places,
+        wanted: DeadLetterFilter,
+        ends: Mapping[int, int] | None = None,
+        misses: Misses | None = None,
     ) -> Chosen:
         """The offsets of those that match, for a job.
 
@@ -189,13 +203,14 @@ class DeadLetterSelection:
 
         Args:
             ends: partition -> offset; what is at or behind it is left out.
+            misses: of several topics; whoever gives it warns. None: a warning is about this one.
 
         Raises:
             RedriveRefused, KafkaUnreachable: they can't be read.
         """
         from ackfloor.dead_letters.kafka.record_reading import Gone
 
-        chosen, misses = Chosen(), Misses(wanted)
+        chosen, missed = Chosen(), misses or Misses(wanted)
         ours = parse_topic(places.topic) is not None
         for each in self._found(places):
             dead_letter = each if isinstance(each, Gone) else each.dead_letter
@@ -204,11 +219,13 @@ class DeadLetterSelection:
                 continue
             chosen.read += 1
             chosen.ends[partition] = offset + 1
-            if isinstance(dead_letter, Gone) or misses.matches(dead_letter):
+            if isinstance(dead_letter, Gone) or missed.matches(dead_letter):
                 chosen.offsets.setdefault(partition, array("q")).append(offset)
+                chosen.open += not (isinstance(each, Gone) or each.disposed)
                 if not (ours or isinstance(dead_letter, Gone) or dead_letter.says_it_failed):
                     chosen.unmarked += 1
-        misses.tell()
+        if misses is None:
+            missed.tell()
         return chosen
 
     def _found(

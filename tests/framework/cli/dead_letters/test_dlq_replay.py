@@ -19,12 +19,13 @@ from ackfloor.core.records.envelope import read_envelope
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.selection import Places
+from ackfloor.dead_letters.kafka.dead_letter_topic import DeadLetterTopics
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_tally import Tally
 from ackfloor.errors import RedriveBusy, RedriveRefused
 from ackfloor.redrive import select
-from tests.framework.kafka.wire import fresh, recreate
+from tests.framework.kafka.wire import fresh, options, recreate
 from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -329,3 +330,61 @@ def test_a_note_that_asks_for_another_topic_is_not_followed() -> None:
 
 def _words(ended: Result) -> str:
     return " ".join(ended.stderr.replace("│", " ").split())
+
+
+@pytest.fixture
+def second(stage: Stage) -> str:
+    """Another dead-letter topic of the same group, with three dead letters of one handler."""
+    first, source = stage.dlq, fresh("redrive")
+    names = [f"{source}--{stage.group}--{kind}" for kind in ("retry-1s", "dlq")]
+    for name in (source, *names):
+        stage.topic(name)
+    stage.died = stage.died._replace(handler="label", origin_topic=source)
+    stage.dlq = names[1]
+    stage.bury([(b"l%d" % n, b"v", []) for n in range(3)])
+    stage.dlq = first
+    return names[1]
+
+
+def test_all_topics_of_a_group_are_redriven_in_one_account(stage: Stage, second: str) -> None:
+    """Shown together, confirmed once, sent once; a filter says which of them are meant."""
+    tier = second.replace("--dlq", "--retry-1s")
+    dry = dlq("replay", "--group", stage.group, "--dry-run")
+    assert dry.exit_code == 0, dry.exception
+    assert f"{second} to {tier}: 3 would be sent" in dry.stdout
+    assert f"{stage.dlq} to {stage.tier}: 8 would be sent" in dry.stdout
+    assert dry.stdout.endswith("in all: 11 would be sent\n")
+    unasked = dlq("replay", "--group", stage.group)
+    assert (unasked.exit_code, stage.read(stage.tier), stage.read(tier)) == (2, [], [])
+    assert "11 dead letters would be sent: confirm with --yes" in unasked.stderr
+    one = dlq("replay", "--group", stage.group, "--handler", "label", "--error", "Bad", "--yes")
+    assert (one.exit_code, keys(stage), keys(stage, tier)) == (0, [], ["l0", "l1", "l2"])
+    assert "nothing has" not in one.stderr
+    rest = dlq("replay", "--group", stage.group, "--yes")
+    assert (rest.exit_code, len(keys(stage)), len(keys(stage, tier))) == (5, 8, 3)
+    assert "1  left out: without ackfloor's headers" in rest.stdout
+    none = dlq("replay", "--group", stage.group, "--handler", "label", "--yes")
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert "3 were replayed, discarded or archived before" in none.stderr
+
+
+def test_a_maximum_holds_for_all_topics_of_a_group(stage: Stage, second: str) -> None:
+    """Also for whoever resumes the job of one of them."""
+    tier = second.replace("--dlq", "--retry-1s")
+    ended = dlq("replay", "--group", stage.group, "--max", "9", "--error", "redrive", "--yes")
+    assert "nothing has --error 'redrive'" in ended.stderr
+    ended = dlq("replay", "--group", stage.group, "--max", "9", "--reason", "exhausted", "--yes")
+    assert ended.stdout.endswith("in all: 9 sent\n"), ended.output
+    assert len(keys(stage)) + len(keys(stage, tier)) == 9
+    reading = DeadLetterTopics(options(stage.servers))
+    bounds = [note.asked["max"] for topic in (stage.dlq, second) for note in reading.jobs(topic)]
+    assert sorted(bounds) in ([1, 9], [6, 9])
+
+
+def test_without_a_topic_a_group_is_demanded(stage: Stage) -> None:
+    """And what is about one topic is refused, before anything is asked."""
+    none = dlq("replay", "--yes")
+    assert (none.exit_code, "all of a consumer group with --group" in _words(none)) == (2, True)
+    for given in (["--resume", "j"], ["--edit", "f.jsonl"]):
+        refused = dlq("replay", "--group", stage.group, *given)
+        assert (refused.exit_code, "it is about one topic: name it" in _words(refused)) == (2, True)
