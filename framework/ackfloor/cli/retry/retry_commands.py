@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,28 +34,34 @@ from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_COLUMNS,
+    OPTIONAL_GROUP_COLUMNS,
     dead_letter_rows,
     dead_letter_text,
     fields_of,
+    group_rows,
+    releases_shown,
 )
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import place_of
+from ackfloor.dead_letters.rules.cause_groups import CauseGroups
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
     from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
     from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
+_TopicsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
+]
+
 retry_app = Commands(name="retry", help="Records in retry topics.", no_args_is_help=True)
 
 
 @retry_app.command()
 def ls(
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TOPIC]...", help="Retry topics.", show_default="all"),
-    ] = None,
+    topics: _TopicsArgument = None,
     group: OfGroupOption = None,
     listen: ListenOption = None,
     brokers: BrokersOption = OF_SETTINGS,
@@ -118,6 +125,43 @@ def show(
     print_rows(_record_rows(records, rules), output, spare=OPTIONAL_COLUMNS)
     if more:
         typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
+    misses.tell()
+
+
+class By(StrEnum):
+    """What `retry groups` groups by, apart from handler and cause."""
+
+    cause = "cause"
+    key = "key"
+
+
+@retry_app.command()
+def groups(
+    wanted: FilterOptions,
+    topics: _TopicsArgument = None,
+    by: Annotated[
+        By, typer.Option(help="cause: by handler and cause; key: each key of these apart.")
+    ] = By.cause,
+    group: OfGroupOption = None,
+    brokers: BrokersOption = OF_SETTINGS,
+    output: RowsOption = RowsOutput.table,
+) -> None:
+    """Records in retry topics by handler and cause: how many, since when, the latest of each.
+
+    As `dlq groups` for dead letters. The cause "behind" are records that did not fail: they wait
+    behind one of their key or partition that did.
+    """
+    retry_topics, rules = _open(brokers)
+    by_key = by is By.key
+    found, misses = CauseGroups(by_key=by_key), Misses(wanted)
+    for topic in topics or retry_topics.names(group):
+        for record in counted(retry_topics.open(topic), topic):
+            if misses.matches(record):
+                found.add(record)
+    rows = group_rows(found.largest_first(), rules, by_key=by_key)
+    if output is RowsOutput.table:
+        rows = releases_shown(rows)
+    print_rows(rows, output, spare=OPTIONAL_GROUP_COLUMNS)
     misses.tell()
 
 

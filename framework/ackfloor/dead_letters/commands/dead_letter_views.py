@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import DID_NOT_FAIL
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 _MOST_PAYLOAD = 4_000
 #: Of an edit, so many lines are shown.
 _MOST_LINES = 40
+#: A handler that timed out raised nothing.
+NO_STACK = (
+    "no stack: the handler did not answer before its deadline, and raised nothing. While a record "
+    "like this one runs, `ackfloor inflight --trace` shows the line where it hangs."
+)
 #: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
 #: Columns that narrow tables of groups and of dead letters leave out, the first one first.
@@ -31,12 +37,15 @@ OPTIONAL_COLUMNS = (
 )
 
 
-def group_rows(groups: Sequence[CauseGroup], rules: Redaction) -> list[dict[str, Any]]:
-    """Groups as rows."""
+def group_rows(
+    groups: Sequence[CauseGroup], rules: Redaction, *, by_key: bool = False
+) -> list[dict[str, Any]]:
+    """Groups as rows; `by_key`: with the key of each."""
     return [
         {
             "topic": group.topic,
             "handler": group.handler,
+            **({"key": text_of(rules.of_key(group.key))} if by_key else {}),
             "error": group.error_type or group.cause,
             "count": group.count,
             "first": moment(group.first_ms),
@@ -140,6 +149,8 @@ def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
     lines += [f"{'header':<20} {plain(name)}: {value}" for name, value in headers]
     if stack:
         lines += ["", *plain(stack.rstrip()).splitlines()]
+    elif found.dead_letter.envelope.error_type == CONSUME_TIMEOUT:
+        lines += ["", NO_STACK]
     if payload is not None:
         more = len(payload) - _MOST_PAYLOAD
         lines += ["", payload[:_MOST_PAYLOAD]]

@@ -45,6 +45,7 @@ class CauseGroup:
         first_ms, last_ms: when the first and the last of them failed, in wall-clock ms.
         partition, offset, message: of the one that failed last.
         releases: release -> when the first of its dead letters failed, in wall-clock ms.
+        key: that all of them have, where they are grouped by it as well.
     """
 
     topic: str
@@ -58,6 +59,7 @@ class CauseGroup:
     offset: int
     message: str
     releases: dict[str, int] = field(default_factory=dict)
+    key: bytes | None = None
 
     def releases_in_order(self) -> list[str]:
         """The releases that failed so, by when each first did."""
@@ -65,10 +67,15 @@ class CauseGroup:
 
 
 class CauseGroups:
-    """Collects groups, one dead letter at a time."""
+    """Collects groups, one dead letter at a time.
 
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, str, str], CauseGroup] = {}
+    Args:
+        by_key: dead letters of different keys are different groups.
+    """
+
+    def __init__(self, *, by_key: bool = False) -> None:
+        self._by_key = by_key
+        self._groups: dict[tuple[str, str, str, bytes | None], CauseGroup] = {}
         #: Raw bytes of these headers -> group, error type and release. They are decoded only where
         #: the bytes are new: a million dead letters have few causes.
         self._seen: dict[tuple[str | bytes | None, ...], tuple[CauseGroup, str, str]] = {}
@@ -79,7 +86,7 @@ class CauseGroups:
         at_ms = read_number(raw.get(FAILED_AT))
         if at_ms is None:
             at_ms = dead_letter.timestamp_ms
-        seen = (dead_letter.topic, *map(raw.get, _OF_GROUP))
+        seen = (dead_letter.topic, self._key_of(dead_letter), *map(raw.get, _OF_GROUP))
         found = self._seen.get(seen)
         if found is None:
             found = self._group_of(dead_letter, at_ms)
@@ -96,23 +103,31 @@ class CauseGroups:
             group.error_type = error_type
             group.message = _message(raw, dead_letter)
 
+    def _key_of(self, dead_letter: DeadLetter) -> bytes | None:
+        return dead_letter.key if self._by_key else None
+
     def _group_of(self, dead_letter: DeadLetter, at_ms: int) -> tuple[CauseGroup, str, str]:
         """A dead letter's group, made where it is new, with its error type and release."""
         envelope = dead_letter.envelope
-        name = (dead_letter.topic, envelope.handler or "", cause_of(envelope))
+        key = self._key_of(dead_letter)
+        name = (dead_letter.topic, envelope.handler or "", cause_of(envelope), key)
         if name not in self._groups and len(self._groups) >= MOST_GROUPS:
-            name = (dead_letter.topic, "", REST)
+            name = (dead_letter.topic, "", REST, None)
         group = self._groups.get(name)
         if group is None:
+            place = dead_letter.partition, dead_letter.offset
             group = self._groups[name] = CauseGroup(
-                *name, "", 0, at_ms, at_ms, dead_letter.partition, dead_letter.offset, ""
+                *name[:3], "", 0, at_ms, at_ms, *place, "", key=name[3]
             )
         error_type = "" if name[2] == REST else envelope.error_type or envelope.reason or ""
         return group, error_type, envelope.release or ""
 
     def largest_first(self) -> list[CauseGroup]:
         """All of them."""
-        return sorted(self._groups.values(), key=lambda g: (-g.count, g.topic, g.handler, g.cause))
+        return sorted(
+            self._groups.values(),
+            key=lambda g: (-g.count, g.topic, g.handler, g.cause, g.key or b""),
+        )
 
 
 def _message(raw: Mapping[str, bytes | None], dead_letter: DeadLetter) -> str:

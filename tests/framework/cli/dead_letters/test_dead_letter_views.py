@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
 )
 from ackfloor.dead_letters.commands.export_files import COLUMNS, ExportFormat, written
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
-from ackfloor.dead_letters.rules.cause_groups import CauseGroups
+from ackfloor.dead_letters.rules.cause_groups import CauseGroup, CauseGroups
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from tests.compatibility.cases import FOLLOWER, HELD
 
@@ -94,3 +95,35 @@ def test_an_export_leaves_empty_what_is_not_known(tmp_path: Path) -> None:
     (row,) = csv.DictReader(table.read_text().splitlines())
     assert [row[name] for name in absent] == [""] * len(absent)
     assert (row["reason"], row["attempt"], list(row)) == ("behind", "0", list(COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("error", "stack", "told"),
+    [("ConsumeTimeout", None, True), ("ConsumeTimeout", "line 4", False), ("Boom", None, False)],
+)
+def test_a_timeout_without_a_stack_says_where_to_find_one(
+    error: str, stack: str | None, told: bool
+) -> None:
+    """What was raised has one, unless it was too large."""
+    died = Envelope(origin_topic="orders", handler="bill", error_type=error, error_stack=stack)
+    text = dead_letter_text(waits(died), Redaction())
+    assert ("`ackfloor inflight --trace`" in text) is told
+
+
+def test_groups_by_key_have_a_row_for_each_key() -> None:
+    """Of one cause; without, they are one group."""
+    found = CauseGroups(by_key=True)
+    letter = waits(FOLLOWER).dead_letter
+    for key in (b"a", b"b", b"a", None):
+        found.add(replace(letter, key=key))
+    made = group_rows(found.largest_first(), Redaction(), by_key=True)
+    assert [(row["key"], row["count"]) for row in made] == [("a", 2), (None, 1), ("b", 1)]
+    assert [each.count for each in plain_groups(letter, 4)] == [4]
+
+
+def plain_groups(letter: DeadLetter, times: int) -> list[CauseGroup]:
+    """The groups of one dead letter that is added so often, whatever its key."""
+    found = CauseGroups()
+    for n in range(times):
+        found.add(replace(letter, key=b"%d" % n))
+    return found.largest_first()

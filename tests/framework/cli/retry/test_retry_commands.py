@@ -223,3 +223,17 @@ def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.Mon
     monkeypatch.setattr("ackfloor.kafka.client.admin_client.PATIENCE_S", 0.5)
     ended = retry("ls", "--bootstrap-servers", "127.0.0.1:1")
     assert isinstance(ended.exception, KafkaUnreachable)
+
+
+def test_groups_say_why_records_wait(stage: Stage) -> None:
+    """By handler and cause, and by key; a filter that matches nothing is said."""
+    [one] = rows("groups", stage.tier)
+    assert (one["handler"], one["error"], one["count"]) == ("bill", "shop.Boom", 6)
+    assert str(one["latest"]).startswith(f"{stage.tier}/0/")
+    assert "key" not in one
+    keys = rows("groups", "--group", stage.group, "--by", "key")
+    assert [(each["key"], each["count"]) for each in keys] == [(f"k{n}", 1) for n in range(6)]
+    settle(stage, 5)
+    assert [each["key"] for each in rows("groups", stage.tier, "--by", "key")] == ["k5"]
+    none = retry("groups", stage.tier, "--handler", "shipp")
+    assert "nothing has --handler 'shipp'" in none.stderr
