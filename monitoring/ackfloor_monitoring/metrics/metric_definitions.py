@@ -156,8 +156,8 @@ PARK_DELAY = _latency(
 SKIPPED = _flow(
     "messages_skipped",
     HANDLER,
-    "Records read again after a restart, crash or rebalance, and not handled again: they were handled "
-    "or parked before, and the last commit says so. None of them is lost.",
+    "Records read again after a restart, crash or rebalance, and not handled again: they were "
+    "handled or parked before, and the last commit says so. None of them is lost.",
 )
 REWOUND = _flow(
     "messages_rewound",

@@ -51,10 +51,10 @@ def lane_notes(snapshots: Iterable[Snapshot], now_ms: int) -> Iterator[Note]:
                 if lanes.count:
                     found.setdefault(handler.name, []).append(lanes)
     for name, each in sorted(blocked.items()):
-        what = _counted(each, "lane is blocked", "lanes are blocked", now_ms)
+        what = _counted(each, "lane is blocked", "lanes are blocked", "by", now_ms)
         yield {"check": "lanes", "message": f"handler {name}: {what}"}
     for name, each in sorted(quarantined.items()):
-        what = _counted(each, "key is quarantined", "keys are quarantined", now_ms)
+        what = _counted(each, "key is quarantined", "keys are quarantined", "its head now", now_ms)
         yield {"check": "lanes", "message": f"handler {name}: {what}"}
 
 
@@ -111,7 +111,12 @@ def _end(running: RunningDelivery) -> str:
     return f"{format_rounded(running.left_s)} before its deadline"
 
 
-def _counted(each: list[BlockedLanes], one: str, many: str, now_ms: int) -> str:
+def _counted(each: list[BlockedLanes], one: str, many: str, head: str, now_ms: int) -> str:
+    """How many wait, and the oldest of them.
+
+    Args:
+        head: what its record is to it. A quarantined key is older than the record it waits for.
+    """
     count, behind = sum(b.count for b in each), sum(b.behind for b in each)
     since_ms = min(b.since_ms for b in each if b.since_ms is not None)
     lane = min((lane for b in each for lane in b.oldest), key=lambda lane: lane.since_ms)
@@ -119,14 +124,14 @@ def _counted(each: list[BlockedLanes], one: str, many: str, now_ms: int) -> str:
     records = "record" if behind == 1 else "records"
     return (
         f"{count:,} {one if count == 1 else many}, with {behind:,} {records} behind; the longest "
-        f"for {age}{_by(lane)}; see `ackfloor lanes ls`"
+        f"for {age}{_head(lane, head)}; see `ackfloor lanes ls`"
     )
 
 
-def _by(lane: BlockedLane) -> str:
+def _head(lane: BlockedLane, head: str) -> str:
     """The record that a lane waits for, and why, as far as it is known."""
     if lane.offset < 0:
         return ""
     why = ": ".join(filter(None, ["held" if lane.head == HELD else "", lane.error]))
     place = f"{lane.topic}/{lane.partition}/{lane.offset}"
-    return f", by {place}{f' ({why})' if why else ''}"
+    return f", {head} {place}{f' ({why})' if why else ''}"

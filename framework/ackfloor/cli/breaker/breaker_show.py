@@ -21,8 +21,9 @@ from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration
 
 COLUMNS = (
-    "handler", "workers", "state", "since", "failing", "error", "allowed", "concurrency",
-    "next_trial_s", "withheld", "withheld_most", "full", "forced", "forced_reason", "forced_for_s",
+    "handler", "workers", "state", "since", "failing", "error", "allowed", "beyond",
+    "concurrency", "next_trial_s", "withheld", "withheld_most", "full", "forced", "forced_reason",
+    "forced_for_s",
 )  # fmt: skip
 #: The columns of a table.
 TABLE = ("handler", "workers", "state", "since", "allowed", "withheld", "next", "forced", "why")
@@ -38,24 +39,37 @@ def show(
     """Show the state of a run's circuit breakers, and which of them operators have forced.
 
     It asks the run at its address. Each worker has its own breakers; equal ones share a row.
-    "allowed" is how many records may be in flight at once. "withheld" is how many failed records
-    are kept for another trial; at the bound nothing more is read for the handler. "next" is the
+    "allowed" is how many records may be in flight at once, of the handler's concurrency. Those
+    that ran when it opened run on to their end or deadline: where more run than are allowed, their
+    number stands beside it. "withheld" is how many failed records are kept for another trial; at
+    the bound nothing more is read for the handler. "next" is the
     time to the next trial. "forced" is the state that an operator has forced, and for how long.
     """
     state = read_state(listen, config)
     in_cells = output is RowsOutput.table
     whose: dict[str, tuple[dict[str, Any], list[int]]] = {}
+    beyond: dict[str, None] = {}
     for worker, facts in breaker_facts(state):
         row = _cells(facts) if in_cells else facts
         whose.setdefault(repr(row), (row, []))[1].append(worker)
+        if facts["beyond"]:
+            beyond[facts["handler"]] = None
     columns = TABLE if in_cells else COLUMNS
     rows = [{**row, "workers": workers} for row, workers in whose.values()]
     rows.sort(key=lambda row: (row["handler"], row["workers"]))
     if in_cells:
         rows = [{**row, "workers": ", ".join(map(str, row["workers"]))} for row in rows]
     print_rows([{name: row[name] for name in columns} for row in rows], output, columns, SPARE)
-    for text in unreported(state):
+    for text in (*unreported(state), *map(_beyond_text, beyond)):
         typer.secho(text, fg="yellow", err=True)
+
+
+def _beyond_text(handler: str) -> str:
+    """Why more run than are allowed."""
+    return (
+        f"{handler}: more run than are allowed: they started before that was lowered, and none "
+        "starts until they end; `ackfloor inflight --trace` says where they are"
+    )
 
 
 def breaker_facts(state: Mapping[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -81,6 +95,10 @@ def _facts_of(
         "failing": breaker["failing"],
         "error": breaker["error"],
         "allowed": breaker["allowed"],
+        # While it is closed, the handler's own limits count.
+        "beyond": 0
+        if shown in {"closed", "disabled"}
+        else max(0, handler["running"] - breaker["allowed"]),
         "concurrency": handler["concurrency"],
         "next_trial_s": _left(breaker["next_trial_s"], since_s),
         "withheld": breaker["withheld"],
@@ -100,7 +118,9 @@ def _left(of_s: float | None, since_s: float) -> float | None:
 def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the table, with related facts in one cell."""
     trial_s = facts["next_trial_s"]
-    why = ""
+    why, running = "", ""
+    if facts["beyond"]:
+        running = f", {facts['allowed'] + facts['beyond']:,} run"
     if facts["since"] is not None:
         in_a_row = f"{facts['failing']} failed in a row" if facts["failing"] else ""
         why = "; ".join(filter(None, (in_a_row, facts["error"])))
@@ -108,7 +128,7 @@ def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
         "handler": facts["handler"],
         "state": facts["state"].replace("_", " "),
         "since": facts["since"],
-        "allowed": f"{facts['allowed']:,} of {facts['concurrency']:,}",
+        "allowed": f"{facts['allowed']:,} of {facts['concurrency']:,}{running}",
         "withheld": f"{facts['withheld']:,} of {facts['withheld_most']:,}",
         "next": None if trial_s is None else format_duration(trial_s),
         "forced": _forced(facts),

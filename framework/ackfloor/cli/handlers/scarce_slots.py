@@ -17,6 +17,7 @@ class HeldUp(NamedTuple):
     """The noisy and hanging keys of one handler, in all workers together.
 
     Attributes:
+        running: how many of their records run, as far as the keys are named.
         behind: how many records wait behind them.
         newest: some of the keys, as far as redaction has left them, and which they are.
     """
@@ -24,6 +25,7 @@ class HeldUp(NamedTuple):
     handler: str
     noisy: int
     hanging: int
+    running: int
     behind: int
     newest: str
 
@@ -31,6 +33,8 @@ class HeldUp(NamedTuple):
         what = [_counted(self.noisy, "noisy key"), _counted(self.hanging, "hanging key")]
         keys = ", ".join(text for text in what if text)
         records = _counted(self.behind, "record") or "nothing"
+        if self.running > self.noisy + self.hanging:
+            records = f"{_counted(self.running, 'record')} in flight, {records}"
         return f"{keys}, {records} behind; the newest: {self.newest}"
 
 
@@ -50,7 +54,30 @@ def held_up(state: Mapping[str, Any]) -> Iterator[HeldUp]:
                 of_handler.setdefault(handler["name"], []).append(keys)
     for name, each in sorted(of_handler.items()):
         noisy, hanging, behind = (sum(k[n] for k in each) for n in ("noisy", "hanging", "behind"))
-        yield HeldUp(name, noisy, hanging, behind, _named(each))
+        again_noisy, again_hanging = _named_again(each)
+        running = sum(key["running"] for keys in each for key in keys["newest"])
+        yield HeldUp(
+            name, noisy - again_noisy, hanging - again_hanging, running, behind, _named(each)
+        )
+
+
+def _named_again(each: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many noisy and hanging keys a worker has that another one has as well.
+
+    A key's source partition and its retry partitions may be in different workers.
+    """
+    seen: dict[str, bool] = {}
+    again = [0, 0]
+    for key in (key for keys in each for key in keys["newest"]):
+        name, hanging = key["key"], key["hanging"]
+        if name is None:  # redacted: which one it is nobody can say
+            continue
+        if name in seen:
+            # Where it hangs in one of them, it is a hanging key.
+            both = hanging and seen[name]
+            again[both] += 1
+        seen[name] = seen.get(name, False) or hanging
+    return again[False], again[True]
 
 
 def _counted(count: int, what: str) -> str:

@@ -44,9 +44,11 @@ def ls(
     "head" is what it is doing: waiting for its next try, withheld by the circuit breaker until a
     trial, queued, running, or on its way to the dead-letter topic; of a quarantined key also
     moving (being written, or not read back yet), or held: it is dead-lettered, and its key waits
-    for `lanes retry`. "attempt" is which delivery failed last. "blocked_s" is for how long the
-    worker has known of it: after a restart or a rebalance it counts anew. "behind" is how many
-    records wait behind it. Keys and errors are shown as [redaction] allows.
+    for `lanes retry`. "attempt" is which delivery failed last. "blocked_s" is for how long this
+    record has failed; of a quarantined key it is the age of the key's quarantine, and its record
+    may have failed much later. Both are as the worker knows it: after a restart or a rebalance they
+    count anew. "behind" is how many records wait behind it. Keys and errors are shown as
+    [redaction] allows.
     """
     rows: list[dict[str, Any]] = []
     remarks: list[str] = []

@@ -63,17 +63,21 @@ def _sum(look: GroupLook, *kinds: str) -> int:
 
 
 def _lag(look: GroupLook, line: Line, commands: NextCommands) -> Iterator[StatusLine]:
-    """How far the group is behind in its source topics, and where the most."""
+    """How far the group is behind in its source topics, where the most, and what is parked."""
     parts = [each for each in look.progress if each.kind == "source"]
     if not parts:
         return
     lag, left = sum(each.lag or 0 for each in parts), _sum(look, "source")
+    parked = _sum(look, "retry")
     text = f"{lag:,} behind, of these {left:,} open"
     most = max(parts, key=lambda each: each.open or 0)
     if left:
         text += f"; the most in {most.topic}/{most.partition}: {most.open:,}"
+    if parked:
+        text += f"; another {parked:,} open in retry topics"
     next_ = commands.asks_kafka("lag", "--group", look.group)
-    yield line(State.note if left else State.ok, "lag", text, count=left, next=next_)
+    state = State.note if left or parked else State.ok
+    yield line(state, "lag", text, count=left + parked, next=next_)
 
 
 def _log(look: GroupLook, line: Line, commands: NextCommands) -> Iterator[StatusLine]:

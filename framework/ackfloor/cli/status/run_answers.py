@@ -14,6 +14,7 @@ from ackfloor.cli.shared.run_address import (
     read_readiness,
     read_state,
     runs_of,
+    workers_of,
 )
 
 #: So many are asked at once: one that is away may take five seconds to say nothing.
@@ -60,6 +61,17 @@ def answers_of(listen: list[str] | None, source: SettingsSource) -> Sequence[Run
         address_of(run)
     with ThreadPoolExecutor(AT_ONCE) as asking:
         return list(asking.map(lambda run: _answer(run, source, bool(listen)), runs))
+
+
+def readers_of(answers: Sequence[RunAnswer]) -> dict[tuple[str, str], str]:
+    """Group and topic -> the handler that these runs give its records to."""
+    return {
+        (answer.group, part["topic"]): part["handler"]
+        for answer in answers
+        if not answer.error
+        for _, worker in workers_of(answer.state)
+        for part in worker["partitions"]
+    }
 
 
 def _answer(run: str, source: SettingsSource, named: bool) -> RunAnswer:

@@ -6,6 +6,7 @@ counted from `/state`, with the code of `lanes ls`, `breaker show`, `handlers ls
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -19,6 +20,7 @@ from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer
 from ackfloor.cli.status.status_line import State, StatusLine, counted
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.durations import format_duration, format_rounded
 
 #: What `/readyz` calls an open circuit breaker: it is shown from `/state`, of all workers together.
@@ -117,8 +119,15 @@ def _breaker_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[Status
             f"{name}: {_forced_text(each) if forced else _breaker_text(each)}",
             subject=name,
             count=sum(facts["withheld"] for facts in each),
-            next=commands.asks_runs("breaker show", [answer.run]),
+            next=commands.asks_runs(_after_breaker(each, forced=forced), [answer.run]),
+            handler=name,
         )
+
+
+def _after_breaker(each: Sequence[Mapping[str, Any]], *, forced: bool) -> str:
+    """The command that finds why: what timed out is still where it hangs."""
+    hangs = any((facts["error"] or "").partition(":")[0] == CONSUME_TIMEOUT for facts in each)
+    return "inflight --trace" if hangs and not forced else "breaker show"
 
 
 def _breaker_text(each: Sequence[Mapping[str, Any]]) -> str:
@@ -153,6 +162,7 @@ def _scarce_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusL
             subject=each.handler,
             count=each.noisy + each.hanging,
             next=next_,
+            handler=each.handler,
         )
 
 
@@ -167,11 +177,14 @@ def _lane_lines(answers: Sequence[RunAnswer], commands: NextCommands) -> Iterato
             count, behind = _sums(each, kind, name)
             what = counted(count, "blocked lane" if kind == "blocked" else "quarantined key")
             runs = tuple(answer.run for answer in each)
+            retry = commands.asks_runs(f"lanes retry {shlex.quote(name)} --all", runs)
             yield StatusLine(
                 State.wrong,
                 kind,
-                f"{name}: {what}, {counted(behind, 'record')} behind{_longest(each, kind, name)}",
+                f"{name}: {what}, {counted(behind, 'record')} behind{_longest(each, kind, name)}; "
+                f"when the cause is mended, `{retry}` tries them at once",
                 subject=name,
+                handler=name,
                 count=count,
                 next=commands.asks_runs("lanes ls", runs),
                 group=group,
@@ -198,7 +211,9 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
     longest = max(rows, key=lambda row: float(row["blocked_s"]))
     why = ": ".join(filter(None, ("held" * (longest["head"] == "held"), longest["error"])))
     for_s = format_rounded(longest["blocked_s"])
-    return f"; the longest for {for_s}, by {longest['record']}{f' ({why})' if why else ''}"
+    # A quarantined key is older than the record that it waits for now.
+    head = "by" if kind == "blocked" else "its head now"
+    return f"; the longest for {for_s}, {head} {longest['record']}{f' ({why})' if why else ''}"
 
 
 def _paused_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusLine]:

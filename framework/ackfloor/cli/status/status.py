@@ -11,10 +11,11 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, Brokers, BrokersOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListensOption
+from ackfloor.cli.status.entries import with_handlers
 from ackfloor.cli.status.group_look import looks
 from ackfloor.cli.status.group_status import group_lines
 from ackfloor.cli.status.next_commands import NextCommands
-from ackfloor.cli.status.run_answers import RunAnswer, answers_of
+from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import COLUMNS, State, StatusLine, worst_first
 from ackfloor.cli.status.status_text import print_status
@@ -42,7 +43,9 @@ def status(
     breaker, keys that hang with records behind them, blocked lanes and quarantined keys, retries
     that are overdue by five minutes, dead letters. "note" is worth knowing, or ends by itself: lag,
     retries that wait, what an operator paused or forced. Dead letters are grouped by cause, the
-    newest five first.
+    newest five first. What follows from an open breaker or another cause of the same handler, such
+    as lanes that wait and retries that are overdue, stands under it, after "also"; -o json has a
+    row of its own for each.
 
     It is quick however much there is: the causes are those of the newest 1,000 dead letters of a
     partition, and of a retry topic 10,000 records are read; a line says where there are more.
@@ -60,7 +63,7 @@ def status(
         reached = False
         text = f"{exc}. Lag, retry topics and dead letters are not known"
         lines.append(StatusLine(State.wrong, "kafka", text, next=commands.asks_kafka("doctor")))
-    found = worst_first(lines)
+    found = worst_first(with_handlers(lines, readers_of(answers)))
     if output is RowsOutput.table:
         print_status(found)
     else:

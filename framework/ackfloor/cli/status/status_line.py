@@ -35,6 +35,7 @@ class StatusLine:
         detail: how it is, in a sentence.
         next: the command that looks closer or mends it; empty where nothing is to be done.
         runs: the addresses of the runs that say so; empty where Kafka does.
+        handler: whose records wait or fail, where it is known; for `entries`.
     """
 
     state: State
@@ -45,6 +46,7 @@ class StatusLine:
     next: str = ""
     group: str = ""
     runs: tuple[str, ...] = ()
+    handler: str = ""
 
     def row(self) -> dict[str, Any]:
         """It as a row for programs."""

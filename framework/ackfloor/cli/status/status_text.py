@@ -13,6 +13,7 @@ from typing import Final
 import typer
 
 from ackfloor.cli.shared.tables import console
+from ackfloor.cli.status.entries import Entry, entries
 from ackfloor.cli.status.status_line import State, StatusLine, counted
 from ackfloor.core.values.printable import plain
 
@@ -29,35 +30,42 @@ def print_status(lines: Sequence[StatusLine]) -> None:
     target = console()
     bounded = "COLUMNS" in os.environ or target.is_terminal
     width = max(_LEAST, target.width - _BEFORE) if bounded else None
-    typer.echo(summary(lines))
+    shown = entries(lines)
+    typer.echo(summary(shown))
     many = len({line.group for line in lines if line.group}) > 1
-    for line in lines:
-        for text in texts(line, width, names_group=many):
+    for entry in shown:
+        for text in texts(entry, width, names_group=many):
             typer.echo(text)
 
 
-def summary(lines: Sequence[StatusLine]) -> str:
+def summary(shown: Sequence[Entry]) -> str:
     """How much is wrong, in a line."""
-    wrong = sum(line.state is State.wrong for line in lines)
+    wrong = sum(entry.line.state is State.wrong for entry in shown)
     if not wrong:
         return "nothing is wrong"
     return f"{counted(wrong, 'thing is', 'things are')} wrong; look at the first one first"
 
 
-def texts(line: StatusLine, width: int | None, *, names_group: bool) -> list[str]:
-    """One line of the status as lines of text.
+def texts(entry: Entry, width: int | None, *, names_group: bool) -> list[str]:
+    """One entry of the status as lines of text.
 
     Args:
         width: characters for its text; None for no limit.
         names_group: there are several groups.
     """
+    line = entry.line
     detail = plain(" ".join(line.detail.split()))
     if names_group and line.group and line.about != "run":
         detail = f"{line.group}: {detail}"
-    rows = [detail] if width is None else wrap(detail, width) or [""]
+    also = [plain(f"also {' '.join(each.detail.split())}") for each in entry.follows]
+    rows = [row for text in (detail, *also) for row in _wrapped(text, width)]
     mark = typer.style(f"{line.state.value:<{_STATE}}", fg=_COLOURS[line.state])
     first = f"{mark}{line.about:<{_BEFORE - _STATE}}{rows[0]}"
     rest = [f"{'':<{_BEFORE}}{row}" for row in rows[1:]]
     if line.next and line.state is not State.ok:
         rest.append(f"{'':<{_STATE}}{plain(line.next)}")
     return [first, *rest]
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    return [text] if width is None else wrap(text, width) or [""]

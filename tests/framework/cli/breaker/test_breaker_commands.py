@@ -83,7 +83,7 @@ def test_breakers_that_are_alike_share_a_row(listen: str) -> None:
     assert rows[1] == {
         "handler": "bill", "workers": [1], "state": "slow_start",
         "since": "2023-11-14T22:12:20Z", "failing": 50, "error": "BankDown: no route",
-        "allowed": 4, "concurrency": 64, "next_trial_s": 0.5, "withheld": 1_200,
+        "allowed": 4, "beyond": 0, "concurrency": 64, "next_trial_s": 0.5, "withheld": 1_200,
         "withheld_most": 12_500, "full": False, "forced": "", "forced_reason": "",
         "forced_for_s": None,
     }  # fmt: skip
@@ -236,3 +236,21 @@ def test_a_value_that_can_not_be_meant_is_refused(
     assert (done.exception.field, bool(done.exception.fix)) == (field, True)
     assert run.asked == []
     assert run.breaker("auto", "bill", "--for", "5m").exit_code == Exit.USAGE
+
+
+def test_more_that_run_than_are_allowed_are_explained() -> None:
+    """They started before the breaker opened, and end by themselves."""
+    run = RunMetrics("billing", 1, now_ms=lambda: NOW_MS)
+    worker = WorkerMetrics()
+    opened = BreakerSnapshot(state="open", since_ms=NOW_MS, allowed=1, withheld_most=100)
+    worker.snapshot(snapshot(handlers=(handler(breaker=opened, running=8, concurrency=8),)))
+    run.update(0, worker.report())
+    listen = run.start("127.0.0.1:0")
+    try:
+        done = shown("--listen", listen)
+        assert "1 of 8, 8 run" in done.stdout
+        assert "bill: more run than are allowed: they started before that" in done.stderr
+        [row] = json.loads(shown("--listen", listen, "-o", "json").stdout)
+        assert (row["allowed"], row["beyond"]) == (1, 7)
+    finally:
+        run.stop()

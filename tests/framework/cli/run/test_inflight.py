@@ -113,11 +113,11 @@ def test_noisy_and_hanging_keys_are_told_of_all_workers_together() -> None:
         f"{name}, {count} behind; the newest: {newest}"
         for name, count, newest in (
             (
-                "bill: 1 noisy key, 2 hanging keys",
+                "bill: 1 noisy key, 2 hanging keys, 8 records in flight",
                 "4013 records",
                 "flood\\x1b[2J (noisy), sick (hanging), (not shown) (hanging)",
             ),
-            ("ship: 1 noisy key", "1 record", "flood\\x1b[2J (noisy)"),
+            ("ship: 1 noisy key, 7 records in flight", "1 record", "flood\\x1b[2J (noisy)"),
         )
     ]
 
@@ -194,3 +194,12 @@ def test_where_no_run_is_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def _not_json(_request: Request) -> Response:
     return Response(200, "text/plain", b"hello")
+
+
+def test_a_key_that_hangs_in_two_workers_is_one_key_with_all_its_records() -> None:
+    """Its retry topic is another worker's; records of an unordered handler run side by side."""
+    stuck = NoisyKeys(0, 1, 0, (NoisyKey("globex", hanging=True, running=8, behind=0),))
+    both = replace(WELL, noisy_keys=stuck)
+    assert told(both, both) == [
+        "bill: 1 hanging key, 16 records in flight, nothing behind; the newest: globex (hanging)"
+    ]

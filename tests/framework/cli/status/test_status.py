@@ -118,19 +118,18 @@ def test_where_nothing_is_wrong_it_says_what_was_looked_at(
 def test_what_is_wrong_comes_first_with_the_command_to_type(
     run: Run, kafka: list[GroupLook]
 ) -> None:
-    """A breaker, keys that hang, lanes that wait, dead letters: in the order of likely causes."""
+    """A breaker with lanes that wait for it, keys that hang, dead letters: likely causes first."""
     run.show(breaker=OPEN, blocked=HANDLER.blocked, noisy_keys=HANDLER.noisy_keys)
     dead_and_behind = [source(end=400), DEAD]
     kafka.append(GroupLook("billing", 1, dead_and_behind, causes=[cause()], dead=25))
     said = asked(on=[run])
     assert said.exit_code == Exit.FAILURE
-    assert said.stdout.startswith("4 things are wrong; look at the first one first\n")
+    assert said.stdout.startswith("3 things are wrong; look at the first one first\n")
     listen = f"--listen {run.listen}"
     commands = [line.strip() for line in said.stdout.splitlines() if " ackfloor " in line]
     assert commands == [
         f"ackfloor breaker show {listen}",
         f"ackfloor inflight --trace {listen}",
-        f"ackfloor lanes ls {listen}",
         "ackfloor dlq show orders--billing--dlq/0/24",
         "ackfloor lag --group billing",
     ]
@@ -359,3 +358,73 @@ def test_programs_read_rows(run: Run, kafka: list[GroupLook]) -> None:
     assert head == ",".join(COLUMNS)
     refused = CliRunner().invoke(cli, ["status", "--listen", "nowhere"])
     assert getattr(refused.exception, "exit_code", None) == Exit.USAGE
+
+
+def test_one_cause_is_one_entry_with_one_command(
+    run: Run, kafka: list[GroupLook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open breaker, and what waits for it; programs have a row of its own for each."""
+    monkeypatch.setattr("ackfloor.cli.status.status.time.time_ns", lambda: NOW_MS * 1_000_000)
+    tiers = {
+        f"orders--billing--retry-{delay}": TierCount(due=3, oldest_due_ms=NOW_MS - 400_000)
+        for delay in ("5s", "1m")
+    }
+    look = GroupLook("billing", 1, [source()], tiers)
+    look.progress = [source(), *(source(topic=t, kind="retry", end=103) for t in tiers)]
+    kafka.append(look)
+    run.show(
+        breaker=replace(OPEN, error="ConsumeTimeout: no answer within 8s"),
+        noisy_keys=HANDLER.noisy_keys,
+        quarantined=HANDLER.quarantined,
+    )
+    said = asked(on=[run], columns=200)
+    text = said.stdout
+    assert text.startswith("1 thing is wrong; look at the first one first\n")
+    [next_, *_] = [line.strip() for line in text.splitlines() if line.startswith("       ackfloor")]
+    assert next_ == f"ackfloor inflight --trace --listen {run.listen}"
+    for also in (
+        "also bill: 1 noisy key, 2 hanging keys",
+        "also bill: 2 quarantined keys",
+        "also orders--billing--retry-5s: 3 are due",
+        "also orders--billing--retry-1m:",
+    ):
+        assert also in text
+    found = [each["about"] for each in rows(on=[run]) if each["state"] == "wrong"]
+    assert found == ["breaker", "keys", "quarantined", "overdue", "overdue"]
+
+
+def test_without_a_run_overdue_topics_of_one_source_are_one_entry(
+    run: Run, kafka: list[GroupLook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of another source are another one."""
+    monkeypatch.setattr("ackfloor.cli.status.status.time.time_ns", lambda: NOW_MS * 1_000_000)
+    late = TierCount(due=3, oldest_due_ms=NOW_MS - 400_000)
+    names = ("mails--billing--retry-5s", "orders--billing--retry-5s", "orders--billing--retry-1m")
+    kafka.append(GroupLook("billing", 1, [source()], dict.fromkeys(names, late)))
+    run.metrics.stop()
+    env = {"COLUMNS": "200", "ACKFLOOR_APP__LISTEN": run.listen}
+    text = CliRunner().invoke(cli, ["status"], env=env).stdout
+    assert text.startswith("2 things are wrong")
+
+
+def test_lanes_that_wait_name_what_frees_them(run: Run, kafka: list[GroupLook]) -> None:
+    """And whose age it is: a quarantined key's record may have failed just now."""
+    kafka.append(GroupLook("billing", 1, [source()]))
+    run.show(quarantined=HANDLER.quarantined, blocked=HANDLER.blocked)
+    found = {each["about"]: each["detail"] for each in rows(on=[run])}
+    retry = f"when the cause is mended, `ackfloor lanes retry bill --all --listen {run.listen}`"
+    assert retry in found["blocked"]
+    assert retry in found["quarantined"]
+    assert ", by orders/0/90 (shop.Boom: no stock)" in found["blocked"]
+    assert ", its head now orders/1/41 (held: shop.Boom: no price)" in found["quarantined"]
+
+
+def test_lag_counts_what_is_open_in_retry_topics_too(run: Run, kafka: list[GroupLook]) -> None:
+    """Parked records are settled in their source topic, and not handled."""
+    parked = source(
+        topic="orders--billing--retry-5s", kind="retry", start=100, end=2_604, floor=None
+    )
+    kafka.append(GroupLook("billing", 1, [source(), parked]))
+    [line] = [each for each in rows(on=[run]) if each["about"] == "lag"]
+    assert (line["state"], line["count"]) == ("note", 2_504)
+    assert line["detail"] == "0 behind, of these 0 open; another 2,504 open in retry topics"
