@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ackfloor.dead_letters.commands.redrive_views import line_of, text_of
 from ackfloor.dead_letters.commands.redriving import Part, carry_out
 from ackfloor.dead_letters.rules.redrive_rules import Order, Target
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
+from ackfloor.errors import KafkaUnreachable
 from ackfloor.redrive import RedriveJob, select
 
 
@@ -95,3 +97,29 @@ def test_what_was_asked_about_is_what_is_sent(
     assert [each.sent for each in jobs] == [3, 2, 0]
     assert questions == ([] if yes else ["Send 5 dead letters?"])
     assert ("c to t" in capsys.readouterr().out) is False
+
+
+class Away(Job):
+    """A job whose broker has gone."""
+
+    def run(self, wanted: dict[int, Any], progress: Callable[[Tally], None], **_: object) -> Tally:
+        """Nothing is sent."""
+        raise KafkaUnreachable("no broker answers")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_was_sent_before_a_part_failed_is_told(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error comes after it; whoever asks again knows what is done."""
+    first, target = job("a"), Target("t", 1, "retry")
+    second = Away(Order("b", "retry", "job", "me", limit=5), SimpleNamespace(target=target))
+    wanted = select((0, n) for n in range(3))
+    parts = [Part(cast("RedriveJob", each), wanted) for each in (first, second)]
+    with pytest.raises(KafkaUnreachable):
+        carry_out(parts, dry_run=False, yes=True, as_json=as_json)
+    told = capsys.readouterr().out
+    if as_json:
+        assert [(each["dlq"], each["sent"]) for each in json.loads(told)] == [("a", 3)]
+    else:
+        assert told == "a to t: 3 sent\n"
