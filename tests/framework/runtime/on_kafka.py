@@ -104,11 +104,17 @@ class Place:
             time.sleep(0.02)
 
     def send(
-        self, n: int = 1, value: bytes = b"x", *, partition: int = -1, topic: str | None = None
+        self,
+        n: int = 1,
+        value: bytes = b"x",
+        *,
+        partition: int = -1,
+        topic: str | None = None,
+        key: bytes | None = None,
     ) -> None:
         """Write records; the broker has them when this returns."""
         for _ in range(n):
-            self._producer.produce(topic or self.topic, value, partition=partition)
+            self._producer.produce(topic or self.topic, value, key, partition=partition)
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 

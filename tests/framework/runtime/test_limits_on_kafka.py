@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from ackfloor import App, Delivery, RetryPolicy
+from ackfloor import App, CircuitBreaker, Delivery, RetryPolicy
 from ackfloor.kafka.consume.source import BATCH
 from ackfloor.runtime.loop.loop import ENOUGH
 from tests.framework.runtime.live import Gate
@@ -155,6 +155,46 @@ def test_nothing_is_read_that_handlers_are_far_from(
         crowd.until(lambda: len(handled) == count, "all of them")
         assert len(set(handled)) == count
         crowd.until(lambda: flow.open_count == 0)
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_what_waits_behind_failed_records_is_held_in_part(
+    bootstrap_servers: str, ordering: str
+) -> None:
+    """Every partition has read its part before its head fails; it is read again, in order."""
+    partitions, each, limit = 12, 3_000, 4_000
+    with on_kafka(bootstrap_servers, partitions) as crowd:
+        place = crowd.place
+        app = App(place.group)
+        mended, tries = asyncio.Event(), [0] * partitions
+        handled: list[list[int]] = [[] for _ in range(partitions)]
+
+        @app.handler(
+            place.topic,
+            ordering=ordering,
+            retry=RetryPolicy.fixed("1s", None),
+            concurrency=64,
+            breaker=CircuitBreaker(enabled=False),
+        )
+        async def handle(value: bytes, delivery: Delivery) -> None:
+            if value == b"head" and not mended.is_set():
+                tries[delivery.partition] += 1
+                # What it may read meanwhile.
+                await asyncio.sleep(0.3)
+                raise ValueError("not yet")
+            handled[delivery.partition].append(delivery.offset)
+
+        for partition in range(partitions):
+            place.send(1, b"head", partition=partition, key=b"k")
+            place.send(each, partition=partition, key=b"k")
+        worker = crowd.start(app, max_open=limit, partition_open=limit // 2)
+        most, _, _ = highest(crowd, worker, lambda: min(tries) >= 3)
+        assert most <= limit + 2 * BATCH
+        assert any(a.rewound for a in worker.loop.engine.assignments.values())
+        mended.set()
+        crowd.until(lambda: sum(map(len, handled)) >= partitions * (each + 1), "all of them")
+        assert handled == [list(range(each + 1))] * partitions
+        crowd.until(lambda: worker.loop.engine.flow.open_count == 0)
 
 
 def test_a_tier_of_many_waiting_records_is_held_in_part(bootstrap_servers: str) -> None:
