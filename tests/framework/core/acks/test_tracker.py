@@ -79,3 +79,16 @@ def test_markers_that_were_passed_before_move_nothing() -> None:
     assert (tracker.position, tracker.floor()) == (5, 5)
     tracker.passed(8)
     assert (tracker.position, tracker.floor()) == (8, 8)
+
+
+def test_a_rewind_keeps_what_is_known_of_the_log_ahead() -> None:
+    """What an earlier assignment settled: read again below the position, and ahead of it."""
+    tracker: AckTracker[str] = AckTracker(0, [(3, 5), (8, 9)])
+    tracker.register([0, 1, 2], ["a", "b", "c"])
+    assert tracker.was_settled(3)
+    assert tracker.skip(3)
+    assert tracker.skip(4)
+    tracker.register([5], ["f"])
+    assert tracker.rewind(1) == ["b", "c", "f"]
+    assert (tracker.position, tracker.floor(), list(tracker.restored)) == (1, 0, [(3, 5), (8, 9)])
+    assert tracker.gap_runs() == [(3, 5), (8, 9)]
