@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,19 +57,28 @@ def _bad() -> list[pytest.param]:  # type: ignore[valid-type]
     return found
 
 
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
 @pytest.mark.parametrize(("name", "option"), _bad())
 def test_a_bad_value_is_wrong_usage(
     name: str,
     option: str,
+    taken_port: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before anybody is asked for anything; the option is named."""
+    """Before anybody is asked for anything, or a port is taken; the option is named."""
     (tmp_path / "shop.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("ACKFLOOR_APP__LISTEN", f"127.0.0.1:{taken_port}")
     monkeypatch.setenv("COLUMNS", "200")
     given = [*name.split(), *NEEDS.get(name, []), option, BAD.get(option, "no such value")]
     monkeypatch.setattr(sys, "argv", ["ackfloor", *given])

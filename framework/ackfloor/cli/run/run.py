@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -24,6 +25,7 @@ from ackfloor.cli.shared.parameters import (
     FileOption,
     ServersOption,
 )
+from ackfloor.core.values.durations import parse_duration
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
@@ -100,6 +102,7 @@ def run(
         "app.log_format": log_format,
     }
     given = {name: value for name, value in flags.items() if value is not None}
+    wait = _wait(connect_timeout)
     if reload:
         options = {
             "--workers": workers,
@@ -114,8 +117,16 @@ def run(
         }
         raise typer.Exit(run_reloading(app, options, config))
     with _starting():
-        code = _supervised(app, given, factory, only or [], connect_timeout, config)
+        code = _supervised(app, given, factory, only or [], wait, config)
     raise typer.Exit(code)
+
+
+def _wait(connect_timeout: str | None) -> timedelta | None:
+    """How long to wait for a broker; read before the run listens, so that a wrong value is told
+    whoever has the port. Raises SettingError."""
+    if connect_timeout is None:
+        return None
+    return timedelta(seconds=parse_duration(connect_timeout, field="--connect-timeout"))
 
 
 @contextmanager
@@ -142,7 +153,7 @@ def _supervised(
     given: dict[str, str | int],
     factory: bool,
     only: list[str],
-    connect_timeout: str | None,
+    connect_timeout: timedelta | None,
     config: Path | None,
 ) -> int:
     """Check everything, then run workers until asked to stop; returns the exit code."""
