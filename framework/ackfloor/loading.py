@@ -76,6 +76,13 @@ def load_function(path: str, option: str) -> Callable[..., object]:
     return found
 
 
+def _refused(name: str, exc: AckfloorError | SettingError) -> StartError:
+    """What the app's code is refused for, with its line: a `RetryPolicy` knows no handler."""
+    frame = _users_frame(exc)
+    place = f" (at {frame[0]}:{frame[1]})" if frame else ""
+    return StartError(f"{name}: {exc}{place}")
+
+
 def error_with_place(exc: BaseException) -> str:
     """An exception of the user's code in one line, with the line of their code that led to it."""
     frame = _users_frame(exc)
@@ -146,7 +153,7 @@ def _module(name: str) -> object:
             raise StartError(f"no module named {missing!r} (asked for {name!r})") from exc
         raise StartError(f"{name} imports {missing!r}, which is not installed") from exc
     except (AckfloorError, SettingError) as exc:
-        raise StartError(f"{name}: {exc}") from exc
+        raise _refused(name, exc) from exc
     except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:
@@ -159,7 +166,7 @@ def _made(factory: Callable[[], object], path: str) -> object:
     try:
         return factory()
     except (AckfloorError, SettingError) as exc:
-        raise StartError(f"{path}: {exc}") from exc
+        raise _refused(path, exc) from exc
     except (KeyboardInterrupt, StopRequested):
         raise
     except BaseException as exc:

@@ -200,3 +200,19 @@ def test_a_refused_setting_in_the_module_keeps_field_value_and_fix(
     assert said.startswith("loaded: ")
     assert named in said
     assert "Error" not in said
+
+
+@pytest.mark.parametrize("factory", [False, True], ids=["module", "factory"])
+def test_a_refused_setting_is_named_with_its_line(
+    write: Write, tmp_path: Path, *, factory: bool
+) -> None:
+    """A retry policy does not know whose it is: the line says it."""
+    write(
+        loaded="from ackfloor import App, RetryPolicy\ndef make():\n    app = App('g')\n"
+        "    app.handler('orders', retry=RetryPolicy(delays=['5']))\n    return app\n"
+        + ("" if factory else "app = make()\n")
+    )
+    said = refusal("loaded:make" if factory else "loaded:app", factory=factory)
+    assert said.endswith(
+        f"retry.delays='5': a bare number has no unit; write 5s (at {tmp_path}/loaded.py:4)"
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from enum import StrEnum
 
 from ackfloor.core.messages.events import (
     BatchFailed,
@@ -50,6 +51,14 @@ _NOT_QUARANTINED = {
 KEYS_WINDOW_S = 10.0
 #: Offsets in a line about what an operator discarded.
 MOST_OFFSETS = 100
+
+
+class GivenUp(StrEnum):
+    """What becomes of a handler whose slot gives it up, by what runs it."""
+
+    CANCELLED = "is cancelled; where it still runs after app.cancel_grace, it is abandoned"
+    ABANDONED = "can't be interrupted, so it is abandoned: its thread goes on until it returns"
+    KILLED = "is killed with its process"
 
 
 class DeliveryLog:
@@ -207,40 +216,44 @@ class DeliveryLog:
                     self._first_line(reason),
                 )
 
-    def timed_out(self, delivery: TrackedDelivery, now_s: float) -> None:
+    def timed_out(self, delivery: TrackedDelivery, given_up: GivenUp, now_s: float) -> None:
         """A delivery's time is up."""
+        manual = delivery.assignment.handler.rules.manual
         if self._timeouts.admits(now_s):
-            # By hand the handler's function may have returned long ago: then nothing is abandoned.
+            # By hand the handler's function may have returned long ago: then nothing is given up.
             log.warning(
                 "%s: nobody has answered by hand (ack='manual') for handler %s within its consume "
                 "timeout; the delivery has failed, and a later answer does not count"
-                if delivery.assignment.handler.rules.manual
+                if manual
                 else "%s: handler %s gave no answer within its consume timeout; the delivery has "
-                "failed and the handler is abandoned",
+                "failed, and the handler %s",
                 named(delivery),
                 _handler(delivery),
+                *(() if manual else (given_up,)),
                 extra=place_of(delivery),
             )
 
-    def goes_on(self, delivery: TrackedDelivery, now_s: float) -> None:
+    def goes_on(self, delivery: TrackedDelivery, given_up: GivenUp, now_s: float) -> None:
         """A handler has answered by hand and still runs at its deadline."""
         if self._timeouts.admits(now_s):
             log.warning(
                 "%s: handler %s still runs at the end of its consume timeout, although it has "
-                "answered; it is abandoned",
+                "answered; it %s",
                 named(delivery),
                 _handler(delivery),
+                given_up,
                 extra=place_of(delivery),
             )
 
-    def left_running(self, delivery: TrackedDelivery, now_s: float) -> None:
+    def left_running(self, delivery: TrackedDelivery, given_up: GivenUp, now_s: float) -> None:
         """A partition left while a handler was at one of its records."""
         if self._left.admits(now_s):
             log.warning(
-                "%s: the partition left while handler %s was running; the handler is abandoned, "
-                "the record will be redelivered",
+                "%s: the partition left while handler %s was running; the record will be "
+                "redelivered, and the handler %s",
                 named(delivery),
                 _handler(delivery),
+                given_up,
                 extra=place_of(delivery),
             )
 

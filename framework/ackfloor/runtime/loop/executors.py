@@ -15,9 +15,10 @@ from ackfloor.core.records.record import Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.faults import Faults
 from ackfloor.ports import Clock, Executor
+from ackfloor.runtime.executors.async_executor import AsyncExecutor
 from ackfloor.runtime.executors.event_loop import EventLoop
 from ackfloor.runtime.executors.process.process_executor import ProcessExecutor
-from ackfloor.runtime.logging.delivery_log import DeliveryLog
+from ackfloor.runtime.logging.delivery_log import DeliveryLog, GivenUp
 from ackfloor.runtime.supervision.in_flight_memory import InFlightMemory
 
 #: Seconds that cancelled handlers have for their clean-up at the end of a worker.
@@ -67,16 +68,18 @@ class Executors:
     def cancel(self, delivery: TrackedDelivery) -> None:
         """A delivery's time is up."""
         rules = delivery.assignment.handler.rules
+        executor = self.by_name[rules.name]
         if not rules.killable:
-            self._delivery_log.timed_out(delivery, self._clock.monotonic())
-        self.by_name[rules.name].cancel(delivery)
+            given_up = _given_up(executor)
+            self._delivery_log.timed_out(delivery, given_up, self._clock.monotonic())
+        executor.cancel(delivery)
 
     def cancel_answered(self, now: Now) -> None:
         """Give up handlers that go on at their deadline, long after an answer by hand."""
         for executor in self.by_name.values():
             for delivery in executor.running():
                 if delivery.closed and _answered_by_hand(delivery) and _overdue(delivery, now):
-                    self._delivery_log.goes_on(delivery, now.mono_s)
+                    self._delivery_log.goes_on(delivery, _given_up(executor), now.mono_s)
                     executor.cancel(delivery)
 
     def cancel_closed(self) -> None:
@@ -86,7 +89,7 @@ class Executors:
             for delivery in executor.running():
                 if delivery.assignment.closed:
                     if delivery.started_s:
-                        self._delivery_log.left_running(delivery, now_s)
+                        self._delivery_log.left_running(delivery, _given_up(executor), now_s)
                     executor.cancel(delivery)
 
     def stop(self, *, forced: bool) -> int:
@@ -127,6 +130,13 @@ class Executors:
             faults.put("event_loop", "asyncio", text, now.wall_ms)
         else:
             faults.clear("event_loop", "asyncio")
+
+
+def _given_up(executor: Executor) -> GivenUp:
+    """What becomes of a handler that this executor gives up."""
+    if isinstance(executor, AsyncExecutor):
+        return GivenUp.CANCELLED
+    return GivenUp.KILLED if isinstance(executor, ProcessExecutor) else GivenUp.ABANDONED
 
 
 def _answered_by_hand(delivery: TrackedDelivery) -> bool:

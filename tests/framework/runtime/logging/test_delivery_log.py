@@ -78,6 +78,42 @@ def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
     assert "SECRET" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("kind", "given_up"),
+    [
+        ("async", "is cancelled; where it still runs after app.cancel_grace, it is abandoned"),
+        ("thread", "can't be interrupted, so it is abandoned: its thread goes on until it returns"),
+    ],
+)
+def test_a_timeout_says_what_becomes_of_its_handler(
+    kind: str, given_up: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that ends at its cancellation was never abandoned."""
+    app, gate = App("g"), Gate()
+
+    async def wait_async(delivery: Delivery) -> None:
+        await gate.passed()
+
+    def wait(delivery: Delivery) -> None:
+        gate.wait()
+
+    app.handler("orders", name="bill", consume_timeout="60s", retry=LATER)(
+        wait_async if kind == "async" else wait
+    )
+    with live(app) as worker:
+        worker.send("orders", b"stuck")
+        worker.until(lambda: gate.arrived == 1)
+        worker.skip(60)
+        worker.until(lambda: worker.parked("orders"))
+        gate.open()
+        within(lambda: worker.executor("bill").abandoned() == 0)
+    (line,) = [line for line in lines(caplog) if "gave no answer" in line]
+    assert line == (
+        "orders/0/0 attempt 1: handler bill gave no answer within its consume timeout; "
+        f"the delivery has failed, and the handler {given_up}"
+    )
+
+
 def test_at_most_a_few_lines_a_second_of_each_kind(caplog: pytest.LogCaptureFixture) -> None:
     """A new second admits new lines; what was suppressed is told when its second is over."""
     notices = DeliveryLog()

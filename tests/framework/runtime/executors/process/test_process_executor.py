@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -99,8 +100,13 @@ def test_processes_that_nobody_looks_after_are_told(
 # The deadline.
 
 
-def test_a_handler_that_is_timed_out_never_runs_beside_its_retry(tmp_path: Path) -> None:
-    """It writes to a file for ever: not a line of an attempt comes after it was parked."""
+def test_a_handler_that_is_timed_out_never_runs_beside_its_retry(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It writes to a file for ever: not a line of an attempt comes after it was parked.
+
+    Each attempt has its line, which says that the handler was killed.
+    """
     app = app_of(consume_timeout="1s", retry=RetryPolicy.fixed("20ms", 2), concurrency=2)
     after: list[int] = []
     with live(app) as worker:
@@ -118,6 +124,13 @@ def test_a_handler_that_is_timed_out_never_runs_beside_its_retry(tmp_path: Path)
     assert set(written) == {1, 2, 3}
     assert (dead.reason, dead.error_type, dead.attempt) == ("exhausted", "ConsumeTimeout", 3)
     assert [event.attempt for event in timeouts] == [1, 2, 3]
+    told = [line for line in caplog.messages if "gave no answer within" in line]
+    assert [line.partition(": handler handle gave")[0] for line in told] == [
+        "orders/0/0 attempt 1",
+        "orders--g--retry-20ms/0/0 attempt 2",
+        "orders--g--retry-20ms/0/1 attempt 3",
+    ]
+    assert all(re.search(r"; its process \d+ is killed$", line) for line in told)
 
 
 def test_an_extended_deadline_is_kept(tmp_path: Path) -> None:
