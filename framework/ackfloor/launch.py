@@ -27,7 +27,7 @@ from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.codec import make_decoder
 from ackfloor.declare.flood_guard import FIX, WHY
 from ackfloor.declare.registration import HandlerSpec
-from ackfloor.declare.signature import read_signature
+from ackfloor.declare.signature import read_signature, result_hint
 from ackfloor.declare.topic_patterns import Matches, listed, match
 from ackfloor.errors import ConfigError, TopicsMissing
 from ackfloor.ports import MonitoringPlugin, RunMonitor
@@ -51,6 +51,20 @@ log = logging.getLogger("ackfloor")
 #: How long a worker repeats the request for topics that its run has found or created, in seconds.
 TOPICS_S = 10.0
 TOPICS_PAUSE_S = 0.2
+
+
+def _warn_of_dropped_results(spec: HandlerSpec) -> None:
+    """Say that what a handler returns goes nowhere; of a batch that is an error of each call."""
+    hint = result_hint(spec.function)
+    if not hint or spec.to is not None or spec.batch is not None:
+        return
+    may_publish = spec.ack == "auto" and spec.executor != "process"
+    log.warning(
+        "handlers.%s: it returns %s, which is published nowhere: %sreturn nothing (-> None)",
+        spec.name,
+        hint,
+        'name its topic with to="...", or ' if may_publish else "",
+    )
 
 
 def _ignore(_why: str) -> None:
@@ -126,6 +140,7 @@ class Launch:
                 decoder=spec.decoder,
                 field=f"handlers.{spec.name}.{signature.value_param or 'value'}",
             )
+            _warn_of_dropped_results(spec)
             self.app.check_middleware(spec)
             if spec.executor == "process":
                 plan_of(self.app, spec, signature)

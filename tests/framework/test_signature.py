@@ -6,12 +6,18 @@ import contextlib
 import functools
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import pytest
 from pydantic import BaseModel
 
-from ackfloor.declare.signature import Signature, admits_null, read_signature, yielded_type
+from ackfloor.declare.signature import (
+    Signature,
+    admits_null,
+    read_signature,
+    result_hint,
+    yielded_type,
+)
 from ackfloor.delivery import Delivery
 from ackfloor.errors import ConfigError
 
@@ -338,3 +344,30 @@ def test_a_single_record_may_still_be_a_list() -> None:
     def bill(numbers: list[int]) -> None: ...
 
     assert read(bill).value_type == list[int]
+
+
+def test_a_return_hint_that_promises_a_result_is_told_as_it_is_written() -> None:
+    """Also where it is a name that only type checkers know, or below a decorator."""
+
+    def model(order: Order) -> Order: ...
+    def maybe(order: Order) -> Order | None: ...
+    def unknown(order: Order) -> Decimal: ...
+
+    @functools.wraps(model)
+    def wrapped(*args: Any) -> None: ...
+
+    assert [*map(result_hint, (model, maybe, unknown, wrapped))] == [
+        "Order", "Order | None", "Decimal", "Order",
+    ]  # fmt: skip
+
+
+def test_a_return_hint_that_promises_nothing_is_none() -> None:
+    """Or that leaves it open, or is not there: nobody knows that something would be lost."""
+
+    def nothing(order: Order) -> None: ...
+    def never(order: Order) -> NoReturn: ...
+    def anything(order: Order) -> Any: ...
+    def whatever(order: Order) -> object: ...
+    def unhinted(order: Order): ...  # type: ignore[no-untyped-def]  # noqa: ANN202
+
+    assert not any(map(result_hint, (nothing, never, anything, whatever, unhinted)))

@@ -159,6 +159,29 @@ def returns_nothing(function: Callable[..., object]) -> bool:
     return hints.get("return", inspect.Parameter.empty) in (None, "None")
 
 
+def result_hint(function: Callable[..., object]) -> str:
+    """The return hint of a function, as its author wrote it, where it promises a result.
+
+    "" where there is no hint, where it promises nothing (None, Never, NoReturn), or leaves that
+    open (Any, object).
+    """
+    inner = inspect.unwrap(function)
+    try:
+        written = getattr(inner, "__annotations__", {}).get("return", inspect.Parameter.empty)
+    except NameError:  # evaluated late (Python 3.14): it is refused at start
+        return ""
+    if written is inspect.Parameter.empty:
+        return ""
+    bearer = types.SimpleNamespace(__annotations__={"return": written})
+    hint = written
+    # A name that only type checkers know stays text, and is none of those that promise nothing.
+    with contextlib.suppress(Exception):
+        hint = typing.get_type_hints(bearer, inner.__globals__, _closure(inner))["return"]
+    if hint in (types.NoneType, typing.Never, typing.NoReturn, Any, object):
+        return ""
+    return written if isinstance(written, str) else inspect.formatannotation(written)
+
+
 def _kind(function: Callable[..., object]) -> str:
     kind = "`async def`" if _is_async(function) else "`def`"
     return f"{kind} that yields" if is_generator(function) else kind
