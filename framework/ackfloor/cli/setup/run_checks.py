@@ -15,6 +15,7 @@ from ackfloor.cli.shared.run_address import (
     workers_of,
 )
 from ackfloor.core.values.doctor_result import CheckResult, State
+from ackfloor.settings.app_sections import section_name
 
 
 def of_run(
@@ -37,7 +38,10 @@ def of_run(
         fix = "start it (ackfloor run), or name the run that is meant: --listen HOST:PORT"
         yield CheckResult(check, "fail" if named else "not tried", str(exc), fix)
         return
-    yield _itself(check, state, group)
+    if group not in {None, state["group"]}:
+        yield _of_another_group(check, state["group"], group, named=named)
+        return
+    yield _itself(check, state)
     yield from _versions(check, state)
     for text in unreported(state):
         yield CheckResult(check, "warn", text, "its log says why; ask again in a moment")
@@ -46,12 +50,19 @@ def of_run(
         yield CheckResult(check, "warn", note["message"], "`ackfloor status` has the next command")
 
 
-def _itself(check: str, state: Mapping[str, Any], group: str | None) -> CheckResult:
+def _of_another_group(check: str, other: str, group: str | None, *, named: bool) -> CheckResult:
+    """What is to be known of a run of another group is not said: it is no matter of this app."""
+    return CheckResult(
+        check,
+        "fail" if named else "not tried",
+        f"it is a run of group {other}, and this app's group is {group}",
+        f"name the run of {group} with --listen HOST:PORT, or set its address as listen in "
+        f"[{section_name(group or '')}.app]; where none runs, there is nothing to do",
+    )
+
+
+def _itself(check: str, state: Mapping[str, Any]) -> CheckResult:
     text = f"group {state['group']}, workers {state['workers_expected']}"
-    if group not in {None, state["group"]}:
-        why = f"{text}: the app's group is {group}"
-        fix = "name a run of that group with --listen, or check another app"
-        return CheckResult(check, "warn", why, fix)
     return CheckResult(check, "ok", f"{text}, {'ready' if state['ready'] else 'not ready'}")
 
 

@@ -85,12 +85,23 @@ def test_a_worker_of_another_version_is_named(run: Run, monkeypatch: pytest.Monk
     assert text == f"ackfloor {here} is installed here; run: {here}, worker 1: 9.9.9"
 
 
-def test_workers_without_a_report_and_another_group_are_told(run: Run) -> None:
-    """A run of another group is not what the app needs."""
+def test_workers_without_a_report_are_told(run: Run) -> None:
+    """How many there are."""
     run.metrics.worker_gone(1)
-    found = checked(run, "mailing")
-    assert ("warn", "group billing, workers 2: the app's group is mailing") in found
-    assert ("warn", "workers without a report: 1") in found
+    assert ("warn", "workers without a report: 1") in checked(run, "billing")
+
+
+def test_of_a_run_of_another_group_nothing_more_is_told(run: Run) -> None:
+    """Its faults are not this app's. It fails where it was named; else it was met by chance."""
+    run.show(0, FAULT)
+    said = "it is a run of group billing, and this app's group is mailing"
+    for named, state in ((False, "not tried"), (True, "fail")):
+        (only,) = of_run(run.listen, None, "mailing", named=named)
+        assert (only.state, only.detail) == (state, said)
+        assert only.fix.startswith(
+            "name the run of mailing with --listen HOST:PORT, or set its address as listen in "
+            "[apps.mailing.app]"
+        )
 
 
 def test_the_doctor_asks_the_run_also_where_no_broker_answers(
