@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,6 +24,10 @@ from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.app_sections import section_name
 
 LAST_PORT = 65_535
+#: The ports of URLs without one.
+_PORTS = {"http": 80, "https": 443}
+#: Hosts and paths: no space, no control character, no user, query or fragment.
+_PLAIN = re.compile(r"[^\x00-\x20\x7f-\U0010ffff@?#\\]+")
 #: Seconds for a run to answer with its state, which it has in memory.
 STATE_S = 5.0
 #: Seconds for a run to carry out a request: it waits for its workers.
@@ -32,7 +37,8 @@ ListenOption = Annotated[
     str | None,
     typer.Option(
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The run's address, the same as that of `ackfloor run --listen`.",
+        help="The run's address, the same as that of `ackfloor run --listen`; of a worker inside "
+        "a web service HOST:PORT/PATH or a URL, with the path of its pages.",
         show_default="127.0.0.1:9600",
     ),
 ]
@@ -41,8 +47,9 @@ ListensOption = Annotated[
     typer.Option(
         "--listen",
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The address of a run of the group, as `ackfloor run --listen` has it; "
-        "repeatable (in the variable: separated by spaces).",
+        help="The address of a run of the group, as `ackfloor run --listen` has it; of a worker "
+        "inside a web service HOST:PORT/PATH or a URL, with the path of its pages; repeatable (in "
+        "the variable: separated by spaces).",
         show_default="127.0.0.1:9600",
     ),
 ]
@@ -71,16 +78,48 @@ class NoAddress(ControlFailed):
     exit_code = Exit.USAGE
 
 
-def address_of(listen: str) -> tuple[str, int]:
-    """Host and port of a run; raises NoAddress if the text is not an address."""
-    host, _, port = listen.rpartition(":")
+class Address(NamedTuple):
+    """Where the pages of a run are.
+
+    Attributes:
+        path: in front of theirs, where a web service has mounted them; without a slash at its end.
+        secure: whether they are asked over HTTPS.
+    """
+
+    host: str
+    port: int
+    path: str = ""
+    secure: bool = False
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection that is made with the first request."""
+        if self.secure:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+
+
+def address_of(listen: str) -> Address:
+    """The address of a run: `host:port`, `host:port/path`, or a URL; raises NoAddress for others.
+
+    A URL needs no port.
+    """
+    scheme, of_url, rest = listen.rpartition("://")
+    authority, _, path = rest.partition("/")
+    host, colon, port = authority.rpartition(":")
+    if scheme in _PORTS and (not colon or authority.endswith("]")):
+        host, port = authority, str(_PORTS[scheme])
     host = host.strip("[]")
-    if not host or not (port.isascii() and port.isdecimal() and int(port) <= LAST_PORT):
+    number = int(port) if port.isascii() and port.isdecimal() else LAST_PORT + 1
+    known = scheme in _PORTS if of_url else True
+    if not known or not host or number > LAST_PORT or not _PLAIN.fullmatch(host + path):
         raise NoAddress(
-            f'--listen={listen!r}: not an address; write host:port, such as "127.0.0.1:9600"'
+            f"--listen={listen!r}: not an address; write host:port, such as "
+            '"127.0.0.1:9600", with the path of the pages where a web service has them: '
+            '"127.0.0.1:8000/ackfloor" or "https://shop.example/ackfloor"'
         )
     # A run that listens on all addresses is asked at the loopback address.
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return Address(host, number, f"/{path}".rstrip("/"), scheme == "https")
 
 
 class OtherGroup(ControlFailed):
@@ -221,10 +260,10 @@ def _asked(
     Raises:
         ControlFailed: there is no answer.
     """
-    host, port = address_of(listen)
-    with closing(http.client.HTTPConnection(host, port, timeout=timeout_s)) as connection:
+    address = address_of(listen)
+    with closing(address.connection(timeout_s)) as connection:
         try:
-            connection.request(method, path, body, headers)
+            connection.request(method, address.path + path, body, headers)
             response = connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as exc:
