@@ -15,7 +15,7 @@ Run `python -m ackfloor_handlers.once`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from pydantic import BaseModel
@@ -74,7 +74,7 @@ DATABASE = ":memory:"
 
 
 @asynccontextmanager
-async def open_accounts(_app: App) -> AsyncIterator[Accounts]:
+async def open_accounts(_app: App) -> AsyncGenerator[Accounts]:
     """One database for each worker process, closed when it ends."""
     accounts = Accounts(DATABASE)
     try:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from ackfloor.declare.registration import HandlerOptions
 from docs.file_map import BEGIN, with_map
-from tests.structure.pages import broken_links, check_page
+from tests.structure.pages import blocks, broken_links, check_page
 from tests.structure.sources import REPOSITORY, modules
 
 DOCS = REPOSITORY / "docs"
@@ -26,6 +29,29 @@ def name(page: Path) -> str:
 def test_a_page_of_the_guide_is_true(page: Path, tmp_path: Path) -> None:
     """Every program in it runs, every command in it exists."""
     assert check_page(page.read_text(), tmp_path) > 0
+
+
+def test_no_program_uses_what_is_deprecated(tmp_path: Path) -> None:
+    """Strict pyright, which readers may use, refuses that."""
+    for page in [*GUIDE, REPOSITORY / "README.md"]:
+        folder = tmp_path / page.stem
+        folder.mkdir()
+        for number, block in enumerate(blocks(page.read_text())):
+            if block.language == "python":
+                (folder / f"block_{number}.py").write_text(block.text)
+    rules = {"typeCheckingMode": "off", "reportDeprecated": "error"}
+    extra = [str(REPOSITORY / each) for each in ("framework", "handlers", "monitoring")]
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({**rules, "extraPaths": extra}))
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run([*command, "-p", tmp_path], capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout)
+    assert told["summary"]["filesAnalyzed"] > len(GUIDE)
+    deprecated = [
+        f"{each['file']}:{each['range']['start']['line'] + 1}: {each['message']}"
+        for each in told["generalDiagnostics"]
+        if each.get("rule") == "reportDeprecated"
+    ]
+    assert deprecated == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
