@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ackfloor.testing import KafkaCluster
-from tests.structure.pages import blocks, environment, run
+from tests.structure.pages import SHELLS, blocks, commands, environment, run
 from tests.structure.sources import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
@@ -39,12 +38,19 @@ def test_the_first_steps_lead_where_they_say(
     page: str, workers: int, handled: list[str], tmp_path: Path
 ) -> None:
     """Valid orders are handled, two records are dead letters, and a signal ends it in order."""
-    for block in blocks((REPOSITORY / page).read_text()):
+    text = (REPOSITORY / page).read_text()
+    creates: list[list[str]] = []
+    for block in blocks(text):
         if block.language == "python" and block.file is not None:
             (tmp_path / block.file).write_text(block.text)
-    with KafkaCluster() as cluster:
-        env = environment(tmp_path, ACKFLOOR_BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
-        run(["python", "send.py"], tmp_path, ACKFLOOR_BOOTSTRAP_SERVERS=cluster.bootstrap_servers)
+        elif block.language in SHELLS:
+            named = (words for words in commands(block.text) if words[0] == "ackfloor")
+            creates += [words for words in named if words[1:3] == ["broker", "topic"]]
+    with broker_of_the_page(tmp_path) as shell:
+        for words in creates:
+            run(words, tmp_path, **shell)
+        run(["python", "send.py"], tmp_path, **shell)
+        env = environment(tmp_path, **shell)
         with running(workers, tmp_path, env) as process:
             metrics = served_at(tmp_path / "log.txt", process) + "/metrics"
             await_total(metrics, "ackfloor_messages_acked_total", len(handled))
@@ -52,6 +58,17 @@ def test_the_first_steps_lead_where_they_say(
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
     assert sorted((tmp_path / "out.txt").read_text().splitlines()) == sorted(handled)
+
+
+@contextmanager
+def broker_of_the_page(folder: Path) -> Iterator[dict[str, str]]:
+    """The variables of a shell in which `ackfloor broker up` was run; it goes down at the end."""
+    state = {"ACKFLOOR_STATE_DIR": str(folder / "state")}
+    servers = run(["ackfloor", "broker", "up"], folder, **state).strip()
+    try:
+        yield {**state, "ACKFLOOR_BOOTSTRAP_SERVERS": servers}
+    finally:
+        run(["ackfloor", "broker", "down"], folder, **state)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`ackfloor broker up|down|status|prepare`: a local Kafka in the background."""
+"""`ackfloor broker up|down|status|topic|prepare`: a local Kafka in the background."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import Output, OutputOption
-from ackfloor.errors import AckfloorError
+from ackfloor.errors import AckfloorError, SettingError
 
 if TYPE_CHECKING:
     from ackfloor.testing.local_kafka.background import BackgroundBroker
@@ -89,6 +89,30 @@ def status(
 
 
 @broker_app.command()
+def topic(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.")],
+    partitions: Annotated[int, typer.Option(min=1, max=10_000, help="How many it has.")] = 1,
+    name: Annotated[
+        str, typer.Option(envvar="ACKFLOOR_BROKER_NAME", help="The broker, as `up` named it.")
+    ] = "default",
+) -> None:
+    """Create a topic on a broker that `up` started, to write records to; prints its name.
+
+    If it is already there with as many partitions, this only prints its name.
+    """
+    from ackfloor.testing.local_kafka.background import running_broker
+    from ackfloor.cli.setup.source_topics import create_source_topic
+
+    with _failures_shown():
+        broker = running_broker(name)
+        made = create_source_topic(broker, topic, partitions)
+    typer.echo(topic)
+    counted = "1 partition" if partitions == 1 else f"{partitions} partitions"
+    state = "created" if made else "was already there"
+    typer.echo(f"topic {topic} with {counted} {state} on broker {name!r}", err=True)
+
+
+@broker_app.command()
 def prepare() -> None:
     """Fetch a broker's jars and make an archive of its classes, so that it starts in half the time.
 
@@ -139,8 +163,9 @@ def _failures_shown() -> Iterator[None]:
     """Print an ackfloor error to stderr without a traceback; exit with 2 for bad usage, else 1."""
     try:
         yield
-    except AckfloorError as error:
+    except (AckfloorError, SettingError) as error:
         from ackfloor.testing.local_kafka.background import BrokerNameRefused
 
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, BrokerNameRefused) else 1) from None
+        usage = isinstance(error, BrokerNameRefused | SettingError)
+        raise typer.Exit(2 if usage else 1) from None

@@ -35,6 +35,10 @@ class BackgroundBrokerRefused(AckfloorError):
     """A background broker cannot be started or stopped as asked."""
 
 
+class NoBackgroundBroker(BackgroundBrokerRefused):
+    """No broker of that name runs."""
+
+
 class BrokerNameRefused(BackgroundBrokerRefused):
     """A name that cannot be a file's name everywhere."""
 
@@ -119,6 +123,22 @@ def take_down(name: str) -> BackgroundBroker | None:
         _remove(broker)
         file.unlink(missing_ok=True)
         return broker
+
+
+def running_broker(name: str) -> BackgroundBroker:
+    """The running broker `name`.
+
+    Raises:
+        NoBackgroundBroker: there is none.
+        BrokerNameRefused: no broker can have that name.
+    """
+    with _locked(name) as file:
+        broker = _read(file)
+    if broker is None or not broker.running:
+        raise NoBackgroundBroker(
+            f"no broker {name!r} runs; start it: ackfloor broker up --name {name}"
+        )
+    return broker
 
 
 def background_brokers() -> list[BackgroundBroker]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from ackfloor.testing import KafkaCluster
 from ackfloor.testing.local_kafka.background import BackgroundBroker, background_brokers, take_down
@@ -74,6 +75,27 @@ def test_up_status_down(broker: Run) -> None:
     second = broker("down")
     assert (second.returncode, second.stdout) == (0, "")
     assert "there is none" in second.stderr
+
+
+def test_a_topic_is_created_once(broker: Run) -> None:
+    """With its partitions; again nothing changes, and other partitions are refused."""
+    nobody = broker("topic", "orders")
+    assert (nobody.returncode, nobody.stdout) == (1, "")
+    assert "start it: ackfloor broker up --name default" in nobody.stderr
+    servers = broker("up").stdout.strip()
+    bad = broker("topic", "a--b")
+    assert (bad.returncode, "topic='a--b'" in bad.stderr) == (2, True)
+    made = broker("topic", "orders", "--partitions", "3")
+    assert (made.returncode, made.stdout) == (0, "orders\n"), made.stderr
+    assert "with 3 partitions created on broker 'default'" in made.stderr
+    topics = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=60).topics
+    assert len(topics["orders"].partitions) == 3
+    again = broker("topic", "orders", "--partitions", "3")
+    assert (again.returncode, again.stdout) == (0, "orders\n")
+    assert "was already there" in again.stderr
+    differs = broker("topic", "orders", "--partitions", "4")
+    assert (differs.returncode, differs.stdout) == (1, "")
+    assert "is there with 3 partitions, not 4" in differs.stderr
 
 
 def test_running_broker_is_not_replaced(broker: Run) -> None:
