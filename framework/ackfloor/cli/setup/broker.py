@@ -100,8 +100,8 @@ def topic(
 
     If it is already there with as many partitions, this only prints its name.
     """
-    from ackfloor.testing.local_kafka.background import running_broker
     from ackfloor.cli.setup.source_topics import create_source_topic
+    from ackfloor.testing.local_kafka.background import running_broker
 
     with _failures_shown():
         broker = running_broker(name)

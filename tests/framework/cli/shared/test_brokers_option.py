@@ -12,7 +12,8 @@ from tests.framework.cli.command import ackfloor
 
 #: Commands that read no settings.
 WITHOUT_SETTINGS = {
-    *("demo", "broker up", "broker down", "broker status", "broker prepare"),
+    *("demo", "broker up", "broker down", "broker status"),
+    *("broker topic", "broker prepare"),
     *("spark jars", "spark prepare", "spark whatif"),
 }
 #: Commands that read settings and connect to no broker: they ask a run, or nobody.
