@@ -39,7 +39,7 @@ def lag(
         typer.Option(min=0, help="Only partitions with at least this lag, or as many open."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="In a table, also the partitions that are not behind.")
+        bool, typer.Option("--all", help="In a table, also the partitions that it leaves out.")
     ] = False,
     watch: WatchOption = False,
     brokers: BrokersOption = OF_SETTINGS,
@@ -52,8 +52,8 @@ def lag(
     without those that retention has removed. Of dead letters, those that were replayed, discarded
     or archived are settled. No worker has to run, and nothing is changed.
 
-    A table leaves out partitions that are not behind and have nothing to note, and ends with the
-    totals of each group. The other forms have all rows and no totals.
+    A table leaves out partitions that have nothing to add up and nothing to note, and ends with
+    the totals of each group. The other forms have all rows and no totals.
     """
     named = place_of(place)
     with open_group_watch(group, brokers) as looking:
@@ -73,12 +73,17 @@ def _behind(progress: Progress, least: int | None) -> bool:
 
 def _for_people(found: Sequence[Progress], *, every: bool) -> Sequence[Row]:
     """The rows of a table, with the totals of all that was found, also of what is left out."""
-    shown = [_row(each) for each in found if every or each.lag or each.open or each.note]
+    shown = [_row(each) for each in found if every or _is_shown(each)]
     groups = list(dict.fromkeys(each.group for each in found))
     totals = [_total(name, [each for each in found if each.group == name]) for name in groups]
     if len(groups) > 1:
         totals.append(_total("all groups", found))
     return [*shown, *totals]
+
+
+def _is_shown(progress: Progress) -> bool:
+    """Whether there is something to add up or to note."""
+    return bool(progress.note) or any(getattr(progress, name) for name in SUMMED)
 
 
 def _total(group: str, found: Sequence[Progress]) -> Row:

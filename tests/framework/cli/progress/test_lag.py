@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
-from ackfloor.cli.progress.lag import _for_people
+from ackfloor.cli.progress.lag import SUMMED, _for_people
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.parking.topic_names import tier_topic
@@ -317,3 +317,16 @@ def test_several_groups_have_a_total_of_all() -> None:
         4,
     )
     assert _for_people([], every=False) == []
+
+
+def test_rows_of_a_table_add_up_to_its_total() -> None:
+    """Settled dead letters too, where none is open."""
+    seen = [
+        Progress("g", "t--g--dlq", 0, "dlq", 0, 3, disposed=3),
+        Progress("g", "t--g--dlq", 1, "dlq", 0, 0),
+        Progress("g", "t", 0, "source", 0, 5, floor=3),
+    ]
+    *shown, total = _for_people(seen, every=False)
+    assert [(row["topic"], row["settled"]) for row in shown] == [("t--g--dlq", 3), ("t", 0)]
+    for name in SUMMED:
+        assert total[name] == sum(row[name] or 0 for row in shown), name
