@@ -148,7 +148,8 @@ def groups(
 ) -> None:
     """Records in retry topics by handler and cause: how many, since when, the latest of each.
 
-    As `dlq groups` for dead letters. The cause "behind" are records that did not fail: they wait
+    As `dlq groups` for dead letters. "first" is when one of them failed for the first time, "last"
+    when one of them last failed. The cause "behind" are records that did not fail: they wait
     behind one of their key or partition that did.
     """
     retry_topics, rules = _open(brokers)

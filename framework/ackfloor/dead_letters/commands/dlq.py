@@ -71,7 +71,11 @@ def groups(
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """Dead letters by handler and cause: how many, since when, and the latest of each."""
+    """Dead letters by handler and cause: how many, since when, and the latest of each.
+
+    "first" is when one of them failed for the first time, before its retries; "last" is when the
+    last of them was given up.
+    """
     reading = DeadLetterSelection.open(brokers)
     found, misses, hidden = CauseGroups(), Misses(wanted), 0
     for topic in topics or reading.topics.names(group):

@@ -17,6 +17,7 @@ from ackfloor.core.records.envelope import (
     ERROR_MESSAGE,
     ERROR_TYPE,
     FAILED_AT,
+    FIRST_FAILED_AT,
     HANDLER,
     ORIGIN_TOPIC,
     REASON,
@@ -42,7 +43,9 @@ class CauseGroup:
     """Dead letters of one topic, handler and cause.
 
     Attributes:
-        first_ms, last_ms: when the first and the last of them failed, in wall-clock ms.
+        first_ms: when one of them failed for the first time, in its source topic if it says so;
+            in wall-clock ms.
+        last_ms: when the last of them failed, in wall-clock ms.
         partition, offset, message: of the one that failed last.
         releases: release -> when the first of its dead letters failed, in wall-clock ms.
         key: that all of them have, where they are grouped by it as well.
@@ -96,7 +99,8 @@ class CauseGroups:
         group.count += 1
         if release and (release in group.releases or len(group.releases) < MOST_RELEASES):
             group.releases[release] = min(at_ms, group.releases.get(release, at_ms))
-        group.first_ms = min(group.first_ms, at_ms)
+        first_ms = read_number(raw.get(FIRST_FAILED_AT))
+        group.first_ms = min(group.first_ms, at_ms if first_ms is None else first_ms)
         if at_ms >= group.last_ms:
             group.last_ms = at_ms
             group.partition, group.offset = dead_letter.partition, dead_letter.offset

@@ -83,6 +83,23 @@ def test_what_was_given_up_behind_another_record_is_a_group_of_its_own() -> None
     assert row["first"] == row["last"] == "2023-11-14T22:13:40Z"
 
 
+def test_a_group_begins_when_its_first_record_first_failed() -> None:
+    """Before its retries; a record that does not say so counts from when it was given up."""
+    groups = CauseGroups()
+    died = Envelope(origin_topic="orders", handler="bill", error_type="Boom")
+    groups.add(waits(retried_for_6s(died, 1_700_000_010_000)).dead_letter)
+    groups.add(waits(died._replace(failed_at_ms=1_700_000_012_000)).dead_letter)
+    (row,) = group_rows(groups.largest_first(), Redaction())
+    assert (row["count"], row["first"], row["last"]) == (
+        2, "2023-11-14T22:13:30Z", "2023-11-14T22:13:36Z",
+    )  # fmt: skip
+
+
+def retried_for_6s(died: Envelope, first_ms: int) -> Envelope:
+    """The same failure, which first failed then and was given up 6 s later."""
+    return died._replace(first_failed_at_ms=first_ms, failed_at_ms=first_ms + 6_000)
+
+
 def test_an_export_leaves_empty_what_is_not_known(tmp_path: Path) -> None:
     """In lines and in columns: no word and no number in place of what is not there."""
     line, table = tmp_path / "dead.jsonl", tmp_path / "dead.csv"
