@@ -1,7 +1,8 @@
 """Entries of `ackfloor status`: what is wrong, with what follows from it.
 
 A dependency that is away opens a handler's circuit breaker, its lanes wait, and its retry topics
-become overdue. That is one thing to mend, so it is one entry, with one command.
+become overdue. What fails of the same error until its retries are spent is dead-lettered. That is
+one thing to mend, so it is one entry, with one command.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def entries(lines: Sequence[StatusLine]) -> list[Entry]:
     causes: dict[tuple[str, str], Entry] = {}
     for line in lines:
         whose = line.group, line.handler
-        cause = causes.get(whose) if _joins(line) else None
-        if cause is not None and (line.about in WAITS or line.next == cause.line.next):
+        cause = causes.get(whose)
+        if cause is not None and _follows(line, cause):
             cause.follows.append(line)
             continue
         found.append(Entry(line))
@@ -50,6 +51,13 @@ def entries(lines: Sequence[StatusLine]) -> list[Entry]:
 
 def _joins(line: StatusLine) -> bool:
     return line.state is State.wrong and line.about in CAUSES and bool(line.handler)
+
+
+def _follows(line: StatusLine, cause: Entry) -> bool:
+    """Whether a line of the same handler follows from its cause."""
+    if line.about == "dlq":
+        return any(line.errors & each.errors for each in (cause.line, *cause.follows))
+    return _joins(line) and (line.about in WAITS or line.next == cause.line.next)
 
 
 def with_handlers(

@@ -140,6 +140,8 @@ def _dead(
             subject=cause.handler or cause.topic,
             count=cause.count,
             next=commands.asks_kafka("dlq show", latest),
+            handler=cause.handler,
+            errors=frozenset({cause.error_type} if cause.error_type else ()),
         )
     more = len(look.causes) - MOST_CAUSES
     if more <= 0 and look.dead >= total:

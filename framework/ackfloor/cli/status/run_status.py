@@ -121,13 +121,19 @@ def _breaker_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[Status
             count=sum(facts["withheld"] for facts in each),
             next=commands.asks_runs(_after_breaker(each, forced=forced), [answer.run]),
             handler=name,
+            errors=_error_types(each),
         )
 
 
 def _after_breaker(each: Sequence[Mapping[str, Any]], *, forced: bool) -> str:
     """The command that finds why: what timed out is still where it hangs."""
-    hangs = any((facts["error"] or "").partition(":")[0] == CONSUME_TIMEOUT for facts in each)
+    hangs = CONSUME_TIMEOUT in _error_types(each)
     return "inflight --trace" if hangs and not forced else "breaker show"
+
+
+def _error_types(each: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """What a handler's breakers opened for: each error is its type, a colon and its message."""
+    return frozenset(facts["error"].partition(":")[0] for facts in each if facts["error"])
 
 
 def _breaker_text(each: Sequence[Mapping[str, Any]]) -> str:
@@ -163,6 +169,7 @@ def _scarce_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusL
             count=each.noisy + each.hanging,
             next=next_,
             handler=each.handler,
+            errors=frozenset({CONSUME_TIMEOUT} if each.hanging else ()),
         )
 
 

@@ -36,6 +36,7 @@ class StatusLine:
         next: the command that looks closer or mends it; empty where nothing is to be done.
         runs: the addresses of the runs that say so; empty where Kafka does.
         handler: whose records wait or fail, where it is known; for `entries`.
+        errors: the types of the errors that they fail with, where they are known; for `entries`.
     """
 
     state: State
@@ -47,6 +48,7 @@ class StatusLine:
     group: str = ""
     runs: tuple[str, ...] = ()
     handler: str = ""
+    errors: frozenset[str] = frozenset()
 
     def row(self) -> dict[str, Any]:
         """It as a row for programs."""

@@ -393,6 +393,35 @@ def test_one_cause_is_one_entry_with_one_command(
     assert found == ["breaker", "keys", "quarantined", "overdue", "overdue"]
 
 
+@pytest.mark.parametrize(
+    ("error", "handler", "wrong"),
+    [("KeyError", "bill", 1), ("shop.Boom", "bill", 2), ("KeyError", "ship", 2)],
+)
+def test_dead_letters_of_the_error_that_opened_the_breaker_are_its_entry(
+    run: Run, kafka: list[GroupLook], error: str, handler: str, wrong: int
+) -> None:
+    """Another error, or that of another handler, is a thing of its own."""
+    dead = cause(error_type=error, handler=handler)
+    kafka.append(GroupLook("billing", 1, [source(), DEAD], {}, [dead], 25))
+    run.show(breaker=replace(OPEN, error="KeyError: no price"))
+    text = asked(on=[run], columns=200).stdout
+    assert text.startswith(f"{wrong} thing{'s are' if wrong > 1 else ' is'} wrong")
+    assert (f"also {handler}: 25 dead letters: {error}" in text) is (wrong == 1)
+    assert ("ackfloor dlq show" in text) is (wrong == 2)
+
+
+def test_dead_letters_that_timed_out_belong_to_the_keys_that_hang(
+    run: Run, kafka: list[GroupLook]
+) -> None:
+    """They are what became of the records before."""
+    dead = cause(error_type="ConsumeTimeout")
+    kafka.append(GroupLook("billing", 1, [source(), DEAD], {}, [dead], 25))
+    run.show(noisy_keys=HANDLER.noisy_keys)
+    text = asked(on=[run], columns=200).stdout
+    assert text.startswith("1 thing is wrong")
+    assert "also bill: 25 dead letters: ConsumeTimeout" in text
+
+
 def test_without_a_run_overdue_topics_of_one_source_are_one_entry(
     run: Run, kafka: list[GroupLook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
