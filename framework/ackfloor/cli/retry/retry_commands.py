@@ -94,20 +94,31 @@ def show(
         str,
         typer.Argument(
             metavar="TOPIC[/PARTITION/OFFSET]",
-            help="A retry topic, or one record of it in full.",
+            help="A retry topic, or one record of it in full; a record of a source topic is looked "
+            "for in its retry topics.",
         ),
     ],
     wanted: FilterOptions,
+    group: OfGroupOption = None,
     limit: LimitOption = 100,
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """Show the records that wait in a retry topic, or one of them in full."""
+    """Show the records that wait in a retry topic, or one of them in full.
+
+    `lanes ls` and `status` name records by their place in the source topic: such a place can be
+    given as well. --group says whose retry topics are meant where several groups have the record.
+    """
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
     retry_topics, rules = _open(brokers)
     if "/" in place:
-        found = StoredDeadLetter(retry_topics.record(*place_of(place)), disposed=False)
+        topic, partition, offset = place_of(place)
+        if parse_topic(topic) is None:
+            record = retry_topics.waiting(f"{topic}/{partition}/{offset}", group)
+        else:
+            record = retry_topics.record(topic, partition, offset)
+        found = StoredDeadLetter(record, disposed=False)
         if output is RowsOutput.table:
             typer.echo(dead_letter_text(found, rules))
         else:

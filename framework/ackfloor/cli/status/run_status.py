@@ -220,7 +220,11 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
     for_s = format_rounded(longest["blocked_s"])
     # A quarantined key is older than the record that it waits for now.
     head = "by" if kind == "blocked" else "its head now"
-    return f"; the longest for {for_s}, {head} {longest['record']}{f' ({why})' if why else ''}"
+    shown = ""
+    if kind == "quarantined" and longest["head"] == "waiting":
+        shown = f"; `ackfloor retry show {shlex.quote(longest['record'])}` has its traceback"
+    failed = f" ({why})" if why else ""
+    return f"; the longest for {for_s}, {head} {longest['record']}{failed}{shown}"
 
 
 def _paused_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusLine]:

@@ -48,6 +48,42 @@ class RetryTopics(ParkedTopics):
                 if not _is_settled(record.offset, commits.get(record.partition)):
                     yield record
 
+    def waiting(self, place: str, group: str | None = None) -> DeadLetter:
+        """The record of a source topic that waits in a retry topic; of several copies the newest.
+
+        Args:
+            place: its topic, partition and offset in the source: `orders/3/41927`.
+            group: the consumer group whose retry topics may hold it; None for any.
+
+        Raises:
+            RedriveRefused: none holds it, or those of several groups do.
+            KafkaUnreachable: the broker says nothing.
+        """
+        source = place.rsplit("/", 2)[0]
+        tiers = [(name, t.group) for name, t in self.of_kind("retry", group) if t.topic == source]
+        if not tiers:
+            raise RedriveRefused(
+                f"{source} is no retry topic, and has none{f' of group {group}' if group else ''}; "
+                "`ackfloor retry ls` lists those"
+            )
+        found: dict[str, DeadLetter] = {}
+        for name, owner in tiers:
+            copies = [record for record in self.open(name) if record.origin == place]
+            copies += [found[owner]] if owner in found else []
+            if copies:
+                found[owner] = max(copies, key=lambda copy: copy.timestamp_ms)
+        if not found:
+            raise RedriveRefused(
+                f"{place} waits in none of {', '.join(name for name, _ in tiers)}; `ackfloor lanes "
+                "ls` shows what blocks its key where it is, `ackfloor dlq ls` what was given up"
+            )
+        if len(found) > 1:
+            raise RedriveRefused(
+                f"{place} waits in retry topics of the groups {', '.join(sorted(found))}; name one "
+                "with --group"
+            )
+        return next(iter(found.values()))
+
     def record(self, topic: str, partition: int, offset: int) -> DeadLetter:
         """One record, settled or not.
 

@@ -106,6 +106,33 @@ def test_records_are_listed_and_shown(stage: Stage, tmp_path: Path) -> None:
     assert (facts["attempt"], facts["payload"]) == (1, '{"card": "***"}')
 
 
+def test_a_record_is_shown_by_its_place_in_the_source(stage: Stage) -> None:
+    """As `lanes ls` and `status` name it: the newest copy; where it is not, what was searched."""
+    place = f"{stage.source}/1/3"
+    facts = json.loads(retry("show", place, "-o", "json").stdout)
+    assert (facts["topic"], facts["partition"], facts["offset"]) == (stage.tier, 0, 3)
+    again = stage.died._replace(origin_offset=3, attempt=9, reason=Reason.ERROR)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.tier, b"", b"k3", headers=write_headers(again, []), partition=0)
+    assert producer.flush(60) == 0
+    assert json.loads(retry("show", place, "-o", "json").stdout)["offset"] == 6
+    other = stage.tier.replace(stage.group, f"{stage.group}2")
+    stage.topic(other)
+    producer.produce(other, b"", b"k3", headers=write_headers(again, []), partition=0)
+    assert producer.flush(60) == 0
+    settle(stage, 3)
+    for arguments, text in (
+        ((place,), f"waits in retry topics of the groups {stage.group}, {stage.group}2; name one"),
+        ((place.removesuffix("/3") + "/0",), f"/0 waits in none of {stage.tier}"),
+        ((f"{fresh('none')}/0/1",), "is no retry topic, and has none; `ackfloor retry ls`"),
+        ((f"{fresh('none')}/0/1", "--group", stage.group), f"has none of group {stage.group}; "),
+    ):
+        ended = retry("show", *arguments)
+        assert isinstance(ended.exception, RedriveRefused), ended.output
+        assert text in str(ended.exception)
+    assert retry("show", place, "--group", stage.group).exit_code == 0
+
+
 @pytest.fixture
 def quarantined(stage: Stage) -> Stage:
     """Behind the six two records of their keys, and the note of one that is dead-lettered."""

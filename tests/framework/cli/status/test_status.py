@@ -446,6 +446,12 @@ def test_lanes_that_wait_name_what_frees_them(run: Run, kafka: list[GroupLook]) 
     assert retry in found["quarantined"]
     assert ", by orders/0/90 (shop.Boom: no stock)" in found["blocked"]
     assert ", its head now orders/1/41 (held: shop.Boom: no price)" in found["quarantined"]
+    assert "retry show" not in found["quarantined"]
+    (held,) = HANDLER.quarantined.oldest
+    waits = replace(HANDLER.quarantined, oldest=(replace(held, head="waiting"),))
+    run.show(quarantined=waits)
+    found = {each["about"]: each["detail"] for each in rows(on=[run])}
+    assert "; `ackfloor retry show orders/1/41` has its traceback; " in found["quarantined"]
 
 
 def test_lag_counts_what_is_open_in_retry_topics_too(run: Run, kafka: list[GroupLook]) -> None:
