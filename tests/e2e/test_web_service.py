@@ -33,7 +33,7 @@ BREAKING = """
 from pathlib import Path
 
 @asynccontextmanager
-async def breaking(_: App) -> AsyncIterator[None]:
+async def breaking(_: App) -> AsyncGenerator[None]:
     async def watch() -> None:
         while not Path("break").exists():
             await asyncio.sleep(0.05)
