@@ -13,14 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.served import PATIENCE_S, RUN, served_at
 from tests.structure.pages import SHELLS, blocks, commands, environment, run
 from tests.structure.sources import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
-
-PATIENCE_S = 120.0
-# With what follows the address: of a line that is half written it may be the half.
-SERVED_AT = re.compile(r"metrics and health on (http://\S+)\s")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +49,7 @@ def test_the_first_steps_lead_where_they_say(
         run(["python", "send.py"], tmp_path, **shell)
         env = environment(tmp_path, **shell)
         with running(workers, tmp_path, env) as process:
-            metrics = served_at(tmp_path / "log.txt", process) + "/metrics"
+            metrics = served_at(tmp_path / "log.txt", process, RUN) + "/metrics"
             await_total(metrics, "ackfloor_messages_acked_total", len(handled))
             await_total(metrics, "ackfloor_messages_dead_lettered_total", 2)
             process.send_signal(signal.SIGTERM)
@@ -89,18 +86,6 @@ def running(workers: int, folder: Path, env: dict[str, str]) -> Iterator[subproc
                 finally:
                     process.kill()
                     process.wait()
-
-
-def served_at(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """The address of the metrics, as the log tells it."""
-    give_up_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up_s:
-        found = SERVED_AT.search(log.read_text())
-        if found:
-            return found[1]
-        assert process.poll() is None, log.read_text()
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
 
 
 def await_total(url: str, name: str, wanted: int) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,15 +14,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor.testing import KafkaCluster
+from tests.e2e.served import PATIENCE_S, UVICORN, served_at
 from tests.framework.kafka.wire import silent
 from tests.framework.test_publishing_on_kafka import everything
 from tests.structure.pages import blocks, environment
 from tests.structure.sources import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
-
-PATIENCE_S = 120.0
-SERVED_AT = re.compile(r"running on (http://\S+)")
 
 
 def test_it_answers_503_while_no_broker_answers(tmp_path: Path) -> None:
@@ -54,21 +50,12 @@ def _served(folder: Path, servers: str) -> Iterator[str]:
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     try:
-        yield _address(folder / "log.txt", process)
+        yield served_at(folder / "log.txt", process, UVICORN)
         process.terminate()
         process.wait(PATIENCE_S)
     finally:
         process.kill()
         process.wait()
-
-
-def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
-    give_up_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < give_up_s and process.poll() is None:
-        if found := SERVED_AT.search(log.read_text()):
-            return found[1]
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
 
 
 def _posted(url: str, number: int) -> int:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ackfloor.kafka.groups.coordinator import coordinated
 from ackfloor.testing import KafkaCluster
+from tests.e2e.served import UVICORN, served_at
 from tests.framework.kafka.wire import stored, until
 from tests.structure.pages import blocks, environment
 from tests.structure.sources import REPOSITORY
@@ -27,7 +28,6 @@ from tests.structure.sources import REPOSITORY
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
 PATIENCE_S = 90.0
-SERVED_AT = re.compile(r"Uvicorn running on (http://\S+) ")
 #: A lifespan of the worker that ends by itself when a file is there.
 BREAKING = """
 from pathlib import Path
@@ -60,14 +60,7 @@ class Service:
 
     def wait_served(self) -> None:
         """Wait until it takes requests."""
-
-        def served() -> bool:
-            assert self.process.poll() is None, self.log()
-            found = SERVED_AT.search(self.log())
-            self.url = found[1] if found else ""
-            return bool(found)
-
-        until(served, PATIENCE_S)
+        self.url = served_at(self.folder / "log.txt", self.process, UVICORN, PATIENCE_S)
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of a page."""

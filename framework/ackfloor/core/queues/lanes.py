@@ -437,10 +437,7 @@ class Lanes:
         """A record of a batch is settled before its turn: it is no longer held in its lane."""
         lane = self._find(key)
         if lane is not None and lane.held is not None and lane.holder is not delivery:
-            lane.held[0] -= 1
-            lane.held[1] -= delivery.size
-            delivery.assignment.held -= 1
-            delivery.assignment.held_bytes -= delivery.size
+            _unhold(lane.held, delivery)
 
     def drop_last(self, delivery: TrackedDelivery) -> bool:
         """Take a record out of its lane that is last there, behind a head that failed.
@@ -460,10 +457,7 @@ class Lanes:
             return False
         lane.pop()
         delivery.lane = None
-        lane.held[0] -= 1
-        lane.held[1] -= delivery.size
-        delivery.assignment.held -= 1
-        delivery.assignment.held_bytes -= delivery.size
+        _unhold(lane.held, delivery)
         return True
 
     def free(self, key: LaneKey, head: TrackedDelivery) -> None:
@@ -505,3 +499,11 @@ def _hold(held: list[int], delivery: TrackedDelivery) -> None:
     held[1] += delivery.size
     delivery.assignment.held += 1
     delivery.assignment.held_bytes += delivery.size
+
+
+def _unhold(held: list[int], delivery: TrackedDelivery) -> None:
+    """It does not wait there any more."""
+    held[0] -= 1
+    held[1] -= delivery.size
+    delivery.assignment.held -= 1
+    delivery.assignment.held_bytes -= delivery.size

@@ -30,11 +30,10 @@ def rewind(assignment: Assignment) -> Sequence[TrackedDelivery]:
     """Drop what waits behind failed records beyond a partition's share; returns what it was."""
     if not assignment.paused or assignment.stopping or assignment.orphaned:
         return ()
-    count = _drop(assignment)
-    if not count:
+    position = _take_from_lanes(assignment)
+    if position is None:
         return ()
     tracker, epochs = assignment.tracker, assignment.leader_epochs
-    position = next(offset for n, offset in enumerate(reversed(tracker.open), 1) if n == count)
     dropped = tracker.rewind(position)
     if tracker.restored:
         settled_epoch = epochs.at(tracker.highest_settled)
@@ -43,15 +42,19 @@ def rewind(assignment: Assignment) -> Sequence[TrackedDelivery]:
     assignment.rewound = True
     for delivery in dropped:
         delivery.closed = True
-        assignment.open_bytes -= delivery.size
     return dropped
 
 
-def _drop(assignment: Assignment) -> int:
-    """Take the last records out of their lanes, as far as there are too many; returns how many."""
+def _take_from_lanes(assignment: Assignment) -> int | None:
+    """Take the last records out of their lanes, as far as there are too many.
+
+    Returns the lowest offset of these; None without any.
+    """
     gates, lanes = assignment.gates, assignment.handler.lanes
-    for count, delivery in enumerate(reversed(assignment.tracker.open.values())):
+    position = None
+    for offset, delivery in reversed(assignment.tracker.open.items()):
         enough = assignment.held <= gates.held.limit and assignment.held_bytes <= gates.bytes.limit
         if enough or not lanes.drop_last(delivery):
-            return count
-    return len(assignment.tracker.open)
+            break
+        position = offset
+    return position

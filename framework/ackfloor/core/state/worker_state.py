@@ -370,6 +370,7 @@ class WorkerState:
     def _rewound(self, assignment: Assignment, records: Sequence[TrackedDelivery]) -> None:
         size = sum(delivery.size for delivery in records)
         self.flow.sub(len(records), size)
+        assignment.open_bytes -= size
         self.unbalanced = True
         self.events.append(
             RecordsRewound(

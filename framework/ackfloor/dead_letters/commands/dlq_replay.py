@@ -187,16 +187,12 @@ def replay(
     """
     rate_per_s, as_json = rate_of(rate), output is Output.json
     if not places:
-        group = _group_without_topic(group, resume, edit)
-        reading = DeadLetterSelection.open(brokers)
+        whose = _group_without_topic(group, resume, edit)
         asked = Replay(
             Places(""), wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
             edit=edit_with or "",
         )  # fmt: skip
-        made = _edits(asked.places, None, edit_with, reading.rules)
-        parts = _parts_of_group(reading, group, asked, rate_per_s)
-        for part in parts:
-            part.edit, part.rules = made, reading.rules
+        parts = _parts_of_group(DeadLetterSelection.open(brokers), whose, asked, rate_per_s)
         carry_out(parts, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     named = Places.of(places)
@@ -250,7 +246,9 @@ def _parts_of_group(
 
     Raises:
         RedriveRefused: the group has no topics, or one of them can't be redriven.
+        typer.BadParameter, StartError: the edit can't be used.
     """
+    edits = _edits(asked.places, None, asked.edit or None, reading.rules)
     misses, before, parts = Misses(asked.wanted), 0, list[Part]()
     job, by = job_name(), operator()
     for topic in reading.topics.names(group):
@@ -259,7 +257,9 @@ def _parts_of_group(
         before += len(chosen) - chosen.open
         if chosen.open:
             order = Order(topic, asked.to, job, by, rate_per_s, asked.limit, asked.max_replays)
-            parts.append(_part(reading, order, each, chosen))
+            part = _part(reading, order, each, chosen)
+            part.edit, part.rules = edits, reading.rules
+            parts.append(part)
     misses.tell()
     if before and not parts:
         typer.secho(f"{before:,} were replayed, discarded or archived before", err=True)
