@@ -41,12 +41,15 @@ def refusal(
 ) -> Refusal | None:
     """The refusal among errors from a client's error callback; None if there is none.
 
+    A broker's newest refusal is the one that holds: the older ones were mended since.
+
     Args:
-        errors: the callback's arguments.
+        errors: the callback's arguments, the newest last.
         config: the client's properties; with them the certificate is checked as well, which may
             take seconds.
     """
-    by_code = {error.code(): error for error in errors}
+    newest = {_broker(error): error for error in errors if error.code() in _FIXES}
+    by_code = {error.code(): error for error in newest.values()}
     for code, fix in _FIXES.items():
         if code not in by_code:
             continue
@@ -57,3 +60,8 @@ def refusal(
             return Refusal(why, "this listener takes no logins: mend kafka.security_protocol", True)
         return Refusal(why, fix, code != KafkaError._RESOLVE)  # noqa: SLF001
     return None
+
+
+def _broker(error: KafkaError) -> str:
+    """The broker that an error is of: the client begins its text with the broker's name."""
+    return error.str().partition(": ")[0]

@@ -75,3 +75,21 @@ def test_a_listener_without_logins_names_the_protocol() -> None:
     found = refusal([KafkaError(KafkaError._AUTHENTICATION, words)])
     assert found is not None
     assert found.fix == "this listener takes no logins: mend kafka.security_protocol"
+
+
+def test_a_mended_refusal_gives_way_to_the_next_one() -> None:
+    """The client repeats no error, so that a mended one would stay among the last for long."""
+    here = "sasl_ssl://here:9092/bootstrap: "
+    certificate = KafkaError(KafkaError._SSL, f"{here}SSL handshake failed")
+    password = KafkaError(KafkaError._AUTHENTICATION, f"{here}Authentication failed")
+    down = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+    elsewhere = KafkaError(KafkaError._SSL, "sasl_ssl://there:9092/bootstrap: SSL handshake failed")
+
+    def why(*errors: KafkaError) -> str:
+        found = refusal(errors)
+        assert found is not None
+        return found.why
+
+    assert "Authentication failed" in why(certificate, down, password)
+    assert "handshake failed" in why(password, certificate, down)
+    assert "there:9092" in why(elsewhere, password)
