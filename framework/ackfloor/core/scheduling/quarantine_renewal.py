@@ -5,6 +5,9 @@ keeps the partition from being read, and the head of a key is further on in it, 
 in no key's order, what waits is written behind that one. So it is before its topic's retention
 would take it. A renewal is a hop: the record stays what it was, and spends no attempt.
 
+A record of the source may wait so as well: when its copy in a retry topic may have been removed,
+it was read again. While retry partitions are not read, it is written behind the others of its key.
+
 What has no room comes again and again, so more is written than is handled. Two rules bound that.
 Records whose head goes on soon stay in memory, where these are less than half: else each of them
 would have to come round before it can follow its head. And a partition rests after a renewal.
@@ -51,6 +54,7 @@ class Renewals:
         "_age_look_s",
         "_full_s",
         "_look_s",
+        "_of_source",
         "_only_heads",
         "_outbox",
         "_rests_until_s",
@@ -68,6 +72,12 @@ class Renewals:
         #: Handler -> how far its full partitions were read when nothing but heads was found there,
         #: and until when nothing else is expected there.
         self._only_heads: dict[HandlerState, tuple[dict[Assignment, int], float]] = {}
+        #: What was read of the source and waits, unwritten, in its key's order, or did once.
+        self._of_source: dict[TrackedDelivery, Quarantine] = {}
+
+    def waits_unwritten(self, quarantine: Quarantine, delivery: TrackedDelivery) -> None:
+        """A record of the source has its place in its key's order, and no copy that is known."""
+        self._of_source[delivery] = quarantine
 
     def tick(self, now: Now) -> None:
         """Look for what is to be written anew, if it is time to."""
@@ -77,6 +87,7 @@ class Renewals:
             self._look_s = now.mono_s + LOOK_S + LOOK_EACH_S * looked
         if now.mono_s >= self._age_look_s:
             self._age_look_s = now.mono_s + AGE_LOOK_S
+            self._forget_ended()
             for handler in handlers:
                 self._renew_old(handler, now)
 
@@ -102,6 +113,8 @@ class Renewals:
         """Renew what keeps a head from being read; returns how many keys were looked at for it."""
         partitions = {a: a.tracker.position for a in self._full(handler)}
         self._note_full(handler, partitions, now)
+        if partitions and self._of_source:
+            self._write_source(handler, now)
         before, until_s = self._only_heads.get(handler, (None, 0.0))
         if not partitions or (before == partitions and now.mono_s < until_s):
             return 0
@@ -139,6 +152,22 @@ class Renewals:
         for delivery in renewed:
             self._outbox.hop(delivery, now)
 
+    def _write_source(self, handler: HandlerState, now: Now) -> None:
+        """Write what was read of the source and waits behind the others of its key."""
+        self._forget_ended()
+        theirs = [each for each in self._of_source if each.assignment.handler is handler]
+        for delivery in [each for each in theirs if not each.assignment.stopping]:
+            del self._of_source[delivery]
+            self._outbox.behind(delivery, now)
+
+    def _forget_ended(self) -> None:
+        """Of what was read of the source, keep only what still waits."""
+        self._of_source = {
+            delivery: quarantine
+            for delivery, quarantine in self._of_source.items()
+            if not delivery.closed and _waiting(quarantine, delivery) is not None
+        }
+
     def _note_full(self, handler: HandlerState, full: Collection[Assignment], now: Now) -> None:
         for assignment in [a for a in self._full_s if a.handler is handler and a not in full]:
             del self._full_s[assignment]
@@ -162,13 +191,16 @@ def _read(
     for assignment in tiers:
         for delivery in assignment.tracker.open.values():
             quarantine = quarantined.get(delivery.lane_key(True))
-            if quarantine is None or not quarantine.has(delivery):
-                continue
-            where = quarantine.at(delivery.origin.offset)
-            if not isinstance(where, TrackedDelivery) or where is quarantine.current:
-                continue
-            if is_same(where, delivery):
+            if quarantine is not None and (where := _waiting(quarantine, delivery)) is not None:
                 yield quarantine, where
+
+
+def _waiting(quarantine: Quarantine, delivery: TrackedDelivery) -> TrackedDelivery | None:
+    """What is at a record's place in its key's order: the record, before it has its turn."""
+    where = quarantine.at(delivery.origin.offset) if quarantine.has(delivery) else None
+    if not isinstance(where, TrackedDelivery) or where is quarantine.current:
+        return None
+    return where if is_same(where, delivery) else None
 
 
 def _goes_on(quarantine: Quarantine) -> bool:

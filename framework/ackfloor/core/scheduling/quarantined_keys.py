@@ -179,12 +179,10 @@ class Quarantines:
         others: list[TrackedDelivery] = []
         touched: dict[Quarantine, None] = {}
         for delivery in batch:
-            offset = delivery.record_offset
             quarantine = quarantined.get(delivery.lane_key(True))
             if quarantine is not None and quarantine.is_doubtful(delivery):
                 touched[quarantine] = None
-                delivery.envelope = source_envelope(delivery)
-                quarantine.put(offset, delivery)
+                self._put_unwritten(quarantine, delivery)
             elif is_parked(quarantine, delivery):
                 self._state.settle_copy(delivery)
             elif quarantine is None:
@@ -442,13 +440,18 @@ class Quarantines:
     ) -> int:
         """What is pending comes before what is in retry topics: it is the head, where it is.
 
-        After a takeover, if its park was not confirmed and that of one behind it was; and of what
+        After a takeover, if its park was not confirmed and that of one behind it was; or where it
         had to wait behind a crash suspect.
         """
         self._unhold(handler, quarantine.take_pending(1))
-        first.envelope = source_envelope(first)
-        quarantine.put(first.record_offset, first)
+        self._put_unwritten(quarantine, first)
         return first.record_offset
+
+    def _put_unwritten(self, quarantine: Quarantine, delivery: TrackedDelivery) -> None:
+        """Put a record of the source where it belongs in its key's order, without a copy."""
+        delivery.envelope = source_envelope(delivery)
+        quarantine.put(delivery.record_offset, delivery)
+        self._renewals.waits_unwritten(quarantine, delivery)
 
     def _may_begin(self, quarantine: Quarantine, head: TrackedDelivery, offset: int) -> bool:
         """Whether a head has its turn now, and has not had it before."""
@@ -497,7 +500,7 @@ class Quarantines:
         """Dead-letter what waits behind a dead-lettered record."""
         while (first := quarantine.next_pending) is not None:
             self._unhold(handler, quarantine.take_pending(1))
-            quarantine.put(first.record_offset, first)
+            self._put_unwritten(quarantine, first)
         quarantine.condemn()
         self._bury_behind(quarantine, now)
 

@@ -255,3 +255,37 @@ def test_a_partition_rests_after_a_renewal(monkeypatch: pytest.MonkeyPatch) -> N
     assert not world.writes
     world.tick(quarantine_renewal.LOOK_S)
     assert [origin for _, _, origin, _ in world.leaving()] == [5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("keys", ["a", "ab", "abcdefgh"])
+def test_what_was_read_of_the_source_again_makes_room_for_what_it_waits_for(
+    keys: str, transactional: bool
+) -> None:
+    """Its copies may have been removed, so it has its place; its head is in a retry topic."""
+    parked = 16
+    world = QuarantineWorld(
+        rules(), transactional=transactional, limits=FlowLimits(max_open=8, partition_open=8)
+    )
+    world.append(LONG, b"z", headers=parked_headers(parked))
+    for number in range(parked):
+        key = keys[number % len(keys)].encode()
+        behind = number >= len(keys)
+        reason = {"reason": Reason.BEHIND, "attempt": 0} if behind else {}
+        world.append(SOURCE, key)
+        world.append(LONG, key, headers=parked_headers(number, **reason))
+    # The commit of the source did not get through, but for the heads.
+    world.stored[SOURCE, 0] = (len(keys), "")
+    world.gain()
+    world.remove(LONG, below=1)
+    world.poll(SOURCE)
+    assert world.engine.assignments[LONG, 0].paused
+    for _ in range(40):
+        world.commit_transactions()
+        world.come_to_rest()
+    assert sorted(offset for _, offset in world.handled) == list(range(parked))
+    for key in keys:
+        of_key = [o for _, o in world.handled if keys[o % len(keys)] == key]
+        assert of_key == sorted(of_key)
+    assert not world.quarantined
+    assert world.open(SOURCE) == world.open(LONG) == []
