@@ -499,15 +499,21 @@ def _follows(one: TrackedDelivery, other: TrackedDelivery) -> bool:
     return other.assignment is one.assignment and other.record_offset > one.record_offset
 
 
-def newness(delivery: TrackedDelivery) -> tuple[int, int, int]:
-    """Which of two copies of a record is the later one: that with more redrives, or attempts.
+def is_newer(one: TrackedDelivery, other: TrackedDelivery) -> bool:
+    """Whether one of two copies of a record is the later one: that with more redrives, or attempts.
 
-    A hop and a renewal change neither; then it is the one that was written later, because
-    retention takes the other one first.
+    A hop and a renewal change neither; then it is the one that retention takes later: the one
+    further on in their log, whatever the clock said, or of two logs the one that was written later.
     """
+    tries, before = _tries(one), _tries(other)
+    if tries == before and one.assignment is other.assignment:
+        return one.record_offset > other.record_offset
+    return (tries, one.timestamp) > (before, other.timestamp)
+
+
+def _tries(delivery: TrackedDelivery) -> tuple[int, int]:
     envelope = delivery.envelope
-    tries = (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
-    return *tries, delivery.timestamp
+    return (0, 0) if envelope is None else (envelope.replays, envelope.attempt)
 
 
 def has_order(delivery: TrackedDelivery) -> bool:

@@ -4,7 +4,7 @@ Theory. Which keys are, and what waits in each, is what is open in the retry par
 to a source partition. The source of records reads their keys and origins before it announces them
 (kafka/consume), so all of it is known when the last of these partitions comes; until then nothing
 of them starts. Of a record that was written twice (its park was confirmed, and no commit after it)
-the newest copy counts.
+the newest copy counts, unless retention takes that one before it was read.
 
 A source partition is read from its floor: records of a quarantined key may be there that were not
 parked, below the origin offset of one that was. So a record of a retry partition waits until the
@@ -18,7 +18,8 @@ until it has as many records.
 Invariants (tests/framework/core/scheduling/test_quarantine_takeover.py):
 
 T1  nothing of a partition starts before all of its retry partitions are known.
-T2  of each record that was found, one copy is kept, and one that was redriven before any other.
+T2  of each record that was found, one copy is kept, and one that was redriven before any other;
+    the others are settled unread only while that one is surely there, or was read.
 T3  a record of a retry partition has its turn when all before it in the source were read, as far
     as the source has so many; and what goes with a dead letter has it when that was read of all
     that was parked.
@@ -34,7 +35,7 @@ from typing import NamedTuple
 from ackfloor.core.messages.events import QuarantinesTakenOver
 from ackfloor.core.queues.quarantine import Unread, may_be_one
 from ackfloor.core.records.record import Now, ParkedRecord, StartPosition
-from ackfloor.core.records.tracked_delivery import LaneKey
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.worker_state import WorkerState
 
@@ -51,11 +52,13 @@ class _Copy(NamedTuple):
     assignment: Assignment
     record: ParkedRecord
 
-    @property
-    def newness(self) -> tuple[int, int, int]:
-        """Which of two copies is the later one: see `queues.quarantine.newness`."""
-        record = self.record
-        return record.replays, record.attempt, record.timestamp_ms
+    def is_newer(self, other: _Copy) -> bool:
+        """Whether it is the later one of two copies: see `queues.quarantine.is_newer`."""
+        mine, theirs = self.record, other.record
+        tries, before = (mine.replays, mine.attempt), (theirs.replays, theirs.attempt)
+        if tries == before and self.assignment is other.assignment:
+            return mine.offset > theirs.offset
+        return (tries, mine.timestamp_ms) >= (before, theirs.timestamp_ms)
 
     @property
     def unread(self) -> Unread:
@@ -209,6 +212,14 @@ class Takeovers:
                 and quarantine.has_at(offset, written_ms)
             }
 
+    def is_superseded(self, delivery: TrackedDelivery) -> bool:
+        """Whether a newer copy of a record was found, which no retention may have taken since."""
+        assignment = delivery.assignment
+        if delivery.record_offset not in assignment.superseded:
+            return False
+        quarantine = assignment.handler.lanes.quarantined.get(delivery.lane_key(True))
+        return quarantine is None or not quarantine.is_doubtful(delivery)
+
     # The source.
 
     def has_read(self, assignment: Assignment, offset: int, key: LaneKey) -> bool:
@@ -251,9 +262,9 @@ def _keep(kept: list[_Copy], assignment: Assignment, record: ParkedRecord) -> No
     copy = _Copy(assignment, record)
     for number, other in enumerate(kept):
         if may_be_one(record.origin_timestamp_ms, other.record.origin_timestamp_ms):
-            later, earlier = (copy, other) if copy.newness >= other.newness else (other, copy)
+            later, earlier = (copy, other) if copy.is_newer(other) else (other, copy)
             kept[number] = later
-            earlier.assignment.superseded.add(earlier.record.offset)
+            earlier.assignment.superseded[earlier.record.offset] = earlier.record
             return
     kept.append(copy)
 

@@ -38,9 +38,9 @@ from ackfloor.core.queues.quarantine import (
     Unread,
     has_order,
     is_copy,
+    is_newer,
     is_parked,
     is_same,
-    newness,
     written_ms,
 )
 from ackfloor.core.records.envelope import Reason, read_envelope
@@ -219,7 +219,7 @@ class Quarantines:
             envelope = delivery.envelope = read_envelope(delivery.headers)
             if envelope.reason is not (reason := reason_of_wait(envelope, now)):
                 delivery.envelope = envelope._replace(reason=reason)
-            if delivery.record_offset in assignment.superseded:
+            if self._takeovers.is_superseded(delivery):
                 self._state.settle_copy(delivery)
             elif has_order(delivery):
                 touched[self._add(delivery, now)] = None
@@ -245,7 +245,7 @@ class Quarantines:
             # It took the place of this one, of which nobody knew whether it is still there.
             quarantine.put(offset, delivery)
             self._state.settle_copy(here)
-        elif here is not quarantine.current and newness(delivery) > newness(here):
+        elif here is not quarantine.current and is_newer(delivery, here):
             quarantine.put(offset, delivery)
             quarantine.twin(offset, here)
         else:

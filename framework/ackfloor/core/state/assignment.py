@@ -26,6 +26,7 @@ from ackfloor.core.queues.handler_queue import HandlerQueue
 from ackfloor.core.queues.handler_rate import HandlerRate
 from ackfloor.core.queues.lanes import Lanes
 from ackfloor.core.queues.usual_time import UsualTime
+from ackfloor.core.records.record import ParkedRecord
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import BEHIND, TAKES_ROOM, TrackedDelivery
 
@@ -307,7 +308,7 @@ class Assignment:
         log_end: of a source topic whose handler quarantines: its log's end when it was assigned, as
             far as it is known.
         others_unread: records of a retry topic that are in no key's order, and are to be read.
-        superseded: offsets of a retry topic of which a newer copy was found in another.
+        superseded: offset -> record, of a retry topic, of which a newer copy was found.
         parked_before: records of a source topic of which a copy was found in a retry topic: their
             offsets, keys, and timestamps as far as these are known.
         parked_until: the highest of these offsets.
@@ -383,7 +384,7 @@ class Assignment:
         self.awaited: set[str] = set()
         self.log_end: int | None = None
         self.others_unread = 0
-        self.superseded: set[int] = set()
+        self.superseded: dict[int, ParkedRecord] = {}
         self.parked_before: set[tuple[int, bytes | int | None, int | None]] = set()
         self.parked_until = -1
         self.tracker: AckTracker[TrackedDelivery] = AckTracker(

@@ -10,18 +10,23 @@ Invariants (tests/framework/core/state/test_quarantine_removals.py):
 
 R1  a record that is still in the log keeps its place until it was read.
 R2  a record that was removed is waited for no longer than what was in the log then is read.
+R3  an older copy of a record that was removed, which is read later, is the record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ackfloor.core.queues.quarantine import MaybeRemoved, Quarantine
+from ackfloor.core.queues.quarantine import MaybeRemoved, Quarantine, may_be_one
+from ackfloor.core.records.record import ParkedRecord
+from ackfloor.core.records.tracked_delivery import LaneKey
 from ackfloor.core.state.assignment import Assignment, HandlerState
 from ackfloor.core.state.worker_state import WorkerState
 
 #: The quarantines whose records are waited for no longer, and their handlers.
 Touched = Mapping[Quarantine, HandlerState]
+#: Origin offsets of records that were removed, and their timestamps in the source.
+Forgotten = Sequence[tuple[int, int | None]]
 
 
 class Removals:
@@ -77,12 +82,31 @@ class Removals:
         for quarantine in assignment.handler.lanes.quarantined.values():
             if forgotten := quarantine.forget_unread(place):
                 touched[quarantine] = assignment.handler
+                self._restore_older(quarantine.key, forgotten)
                 if source is not None:
                     # If the source still has it, that is no copy any more.
                     for offset, written_ms in forgotten:
                         name = offset, quarantine.key[2]
                         source.parked_before -= {(*name, written_ms), (*name, None)}
         return touched
+
+    def _restore_older(self, key: LaneKey, forgotten: Forgotten) -> None:
+        """Of records that were removed, other copies count that were superseded by those."""
+        topic, partition, name = key
+        for a in self._state.assignments.values():
+            if a.superseded and (a.source_topic, a.partition) == (topic, partition):
+                a.superseded = {
+                    offset: record
+                    for offset, record in a.superseded.items()
+                    if record.key != name or not _is_among(forgotten, record)
+                }
+
+
+def _is_among(forgotten: Forgotten, record: ParkedRecord) -> bool:
+    return any(
+        offset == record.origin_offset and may_be_one(written_ms, record.origin_timestamp_ms)
+        for offset, written_ms in forgotten
+    )
 
 
 def _is_read(removed: MaybeRemoved) -> bool:

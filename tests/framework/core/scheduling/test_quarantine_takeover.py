@@ -306,7 +306,7 @@ def test_of_a_record_that_was_written_twice_one_copy_is_kept() -> None:
     assert world.handle(BOOM) == 0
     world.confirm_all()
     world.restart()
-    assert world.engine.assignments[SHORT, 0].superseded == {0}
+    assert set(world.engine.assignments[SHORT, 0].superseded) == {0}
     world.poll()
     assert world.open(SHORT) == []
     assert len(world.told(CopySettled)) == 1
@@ -329,8 +329,8 @@ def test_the_copy_with_more_attempts_is_kept_wherever_it_is() -> None:
         key = b"abc"[origin : origin + 1]
         world.append(topic, key, headers=parked_headers(origin, attempt=attempt))
     world.gain()
-    assert world.engine.assignments[SHORT, 0].superseded == {1, 3}
-    assert world.engine.assignments[LONG, 0].superseded == {0}
+    assert set(world.engine.assignments[SHORT, 0].superseded) == {1, 3}
+    assert set(world.engine.assignments[LONG, 0].superseded) == {0}
     world.come_to_rest()
     assert sorted(world.starts) == [(0, 0, 3), (0, 1, 2), (0, 2, 2)]
     assert world.engine.flow.open_count == 0
@@ -345,13 +345,53 @@ def test_the_copy_that_was_written_later_is_kept(first: str, then: str) -> None:
     world.tick(5.0)
     world.append(then, headers=parked_headers(0))
     world.gain()
-    assert world.engine.assignments[first, 0].superseded == {0}
-    assert world.engine.assignments[then, 0].superseded == set()
+    assert set(world.engine.assignments[first, 0].superseded) == {0}
+    assert set(world.engine.assignments[then, 0].superseded) == set()
     world.poll()
     world.remove(first, 1)
     world.come_to_rest()
     assert world.starts == [(0, 0, 2)]
     assert not world.quarantined
+
+
+def test_of_two_copies_in_one_log_the_one_further_on_is_kept() -> None:
+    """Also where the clock was set back between them: retention takes the other one first."""
+    world = QuarantineWorld(rules())
+    world.stored[SOURCE, 0] = (1, "")
+    world.append(LONG, headers=parked_headers(0))._timestamp_ms += 60_000
+    world.append(LONG, headers=parked_headers(0))
+    world.gain()
+    assert set(world.engine.assignments[LONG, 0].superseded) == {0}
+    world.remove(LONG, 1)
+    world.come_to_rest()
+    assert world.starts == [(0, 0, 2)]
+    assert not world.quarantined
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize(("newer", "older"), [(LONG, SHORT), (SHORT, LONG)])
+def test_where_retention_took_the_newest_copy_unread_the_older_one_counts(
+    newer: str, older: str, forgets: bool
+) -> None:
+    """T2: whether it is read before the log with the newest was read on, or after that."""
+    world = QuarantineWorld(rules())
+    world.stored[SOURCE, 0] = (2, "")
+    world.append(older, headers=parked_headers(0, attempt=1))
+    world.append(older, headers=parked_headers(1, reason=Reason.BEHIND, attempt=0))
+    world.append(newer, headers=parked_headers(0, attempt=2))
+    world.append(newer, b"b", headers=parked_headers(1))
+    world.gain()
+    assert set(world.engine.assignments[older, 0].superseded) == {0}
+    world.remove(newer, 1)
+    if forgets:
+        world.poll(newer)
+        world.tick()
+    world.poll(older)
+    world.come_to_rest()
+    assert [start for start in world.starts if start[1] == 0] == [(0, 0, 2)]
+    assert offsets(world).count(0) == 1
+    assert not world.quarantined
+    assert not world.open(older)
 
 
 def test_one_that_was_redriven_is_kept_before_any_other() -> None:
@@ -361,7 +401,7 @@ def test_one_that_was_redriven_is_kept_before_any_other() -> None:
     world.append(LONG, headers=parked_headers(0, reason=Reason.HELD, attempt=3))
     world.append(SHORT, headers=parked_headers(0, attempt=0, replays=1))
     world.gain()
-    assert world.engine.assignments[LONG, 0].superseded == {0}
+    assert set(world.engine.assignments[LONG, 0].superseded) == {0}
     world.come_to_rest()
     assert world.starts == [(0, 0, 1)]
     assert not world.quarantined
