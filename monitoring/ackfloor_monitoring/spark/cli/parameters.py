@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
-from ackfloor_monitoring.spark.setup.session import require_pyspark
+from ackfloor_monitoring.spark.setup.session import require_pyspark, submitted
 
 if TYPE_CHECKING:
     from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
+# As Hadoop reads it: a path that begins so names its own file system, such as s3a:// or file:/.
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def whole_path(table: str) -> str:
+    """The table's path from the root on: Delta takes a relative one for a name in the catalog.
+
+    Raises:
+        BadParameter: it is empty, or relative on a cluster, where no folder is the current one.
+    """
+    if not table.strip():
+        raise typer.BadParameter("is empty; name a folder, or any path that Spark can write to")
+    if table.startswith("/") or _SCHEME.match(table):
+        return table
+    if submitted():
+        raise typer.BadParameter(
+            f"{table!r} is relative, and on a cluster no folder is the current one; give the whole "
+            "path, such as hdfs://name/failures"
+        )
+    return str(Path(table).resolve())
+
+
 TableOption = Annotated[
     str,
     typer.Option(
+        callback=whole_path,
         envvar="ACKFLOOR_SPARK_TABLE",
         help="Where the table of failures is: a folder, or any path that Spark can write to.",
     ),

@@ -67,9 +67,15 @@ appender.stderr.layout.pattern = %d{HH:mm:ss.SSS} %p spark %c{1}: %m%n%ex{1}
 """
 
 
+# PySpark logs an error that it raises for a query as well: JSON with the whole Java stack.
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
 @contextmanager
 def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Iterator[SparkSession]:
     """The cluster's session where `spark-submit` runs this program, else a local one.
+
+    Errors of queries are raised and no longer logged by PySpark too: who uses this tells them.
 
     Args:
         app_name: the application's name in Spark.
@@ -79,7 +85,10 @@ def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Itera
     """
     if not submitted():
         cores = os.cpu_count() or 2
-        with local_session(app_name, cores=cores, lasting=lasting) as session:
+        with (
+            local_session(app_name, cores=cores, lasting=lasting) as session,
+            _errors_only_raised(),
+        ):
             yield session
         return
     from pyspark.sql import SparkSession
@@ -89,9 +98,26 @@ def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Itera
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
-        yield session
+        with _errors_only_raised():
+            yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def _errors_only_raised() -> Iterator[None]:
+    """An error of a query is raised, and not printed before by PySpark."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _QUERY_LOGGERS]
+    before = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        for each, disabled in zip(loggers, before, strict=True):
+            each.disabled = disabled
 
 
 def submitted() -> bool:
