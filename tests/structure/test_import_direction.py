@@ -125,6 +125,11 @@ LAYERS: Final = {
         ("ackfloor_monitoring",),
         third_party=frozenset({"prometheus_client", "rich", "typer"}),
     ),
+    "console": Layer(
+        ("ackfloor_monitoring.console",),
+        ("monitoring",),
+        frozenset({"jinja2", "markupsafe", "starlette", "typer", "uvicorn"}),
+    ),
     "spark": Layer(
         ("ackfloor_monitoring.spark",),
         ("monitoring",),
@@ -140,6 +145,24 @@ ALSO: Final = {
     "handlers": frozenset[str](),
     "demo": frozenset({"ackfloor.core.records.envelope", "ackfloor.core.parking.topic_names"}),
     "monitoring": frozenset({"ackfloor.core.values.durations", "ackfloor.core.records.envelope"}),
+    # What the command line says of runs and groups, the console shows.
+    "console": frozenset(
+        {
+            "ackfloor.cli.handlers.handler_list",
+            "ackfloor.cli.run.inflight",
+            "ackfloor.cli.shared.parameters",
+            "ackfloor.cli.shared.run_address",
+            "ackfloor.cli.status.entries",
+            "ackfloor.cli.status.group_look",
+            "ackfloor.cli.status.group_status",
+            "ackfloor.cli.status.next_commands",
+            "ackfloor.cli.status.run_answers",
+            "ackfloor.cli.status.run_status",
+            "ackfloor.cli.status.status_line",
+            "ackfloor.core.values.durations",
+            "ackfloor.core.values.printable",
+        }
+    ),
     "spark": frozenset(
         {
             "ackfloor.cli.shared.command_options",

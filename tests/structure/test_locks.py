@@ -23,8 +23,11 @@ WAITS = {
 }  # fmt: skip
 #: Those that wait without end where they are called without an argument.
 ENDLESS = {"acquire", "get", "join", "recv", "recv_bytes", "result", "wait"}
-#: Not in a worker or its supervisor: the test kit, the command line, batch jobs, the demo.
-ELSEWHERE = re.compile(r"ackfloor\.(testing|cli)|ackfloor_monitoring\.spark|ackfloor_handlers")
+#: Not in a worker or its supervisor: the test kit, the command line and the console, batch jobs,
+#: the demo.
+ELSEWHERE = re.compile(
+    r"ackfloor\.(testing|cli)|ackfloor_monitoring\.(spark|console)|ackfloor_handlers"
+)
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

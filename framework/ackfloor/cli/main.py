@@ -82,6 +82,9 @@ COMMANDS: Final = (
 )
 #: Of the commands that packages bring, the helps of those that come with ackfloor.
 SHORT_HELPS: Final = {
+    "ackfloor_monitoring.console.console_commands:console": (
+        "Serve a console that shows what is wrong, in a browser."
+    ),
     "ackfloor_monitoring.spark.cli:spark_app": "The history of failures, and what it says.",
 }
 

@@ -1,0 +1,48 @@
+"""Where a console may listen: beyond this machine with tokens and TLS alone."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Final
+
+from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.roles import Role
+
+_LISTEN: Final = "--listen"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine alone; of names, localhost."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_unsafe(
+    listen: str, host: str, token_file: Path | None, certificate: Path | None, role: Role | None
+) -> None:
+    """Refuse an address where anybody could come in, or read tokens on the way.
+
+    Args:
+        listen: as it was given, for the message.
+        role: of everybody who reaches a console without tokens.
+
+    Raises:
+        ConfigError: one of those is so.
+    """
+    if token_file is not None and role is not None:
+        why = f"a console with tokens has their roles ({token_file})"
+        raise ConfigError("--role", role, why, "leave --role or --token-file out")
+    if is_loopback(host):
+        return
+    if token_file is None:
+        why = "others can reach this address, and without tokens everybody may come in"
+        raise ConfigError(_LISTEN, listen, why, "--token-file FILE, or a loopback address")
+    if certificate is None:
+        why = "others can reach this address, and without TLS tokens can be read on the way"
+        fix = "--tls-certificate and --tls-key, or a loopback address behind a proxy that has TLS"
+        raise ConfigError(_LISTEN, listen, why, fix)

@@ -1,0 +1,201 @@
+"""Gate: who sends a request, and whether it may come in; every request passes it.
+
+What is refused here never reaches a page. Without a token file everybody who reaches the console
+is the same person, which `binding` allows on a loopback address alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Final
+
+from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.hosts import host_name
+from ackfloor_monitoring.console.access.login_attempts import LoginAttempts
+from ackfloor_monitoring.console.access.request_origin import foreign
+from ackfloor_monitoring.console.access.roles import Person, Role
+from ackfloor_monitoring.console.access.sessions import Sessions
+from ackfloor_monitoring.console.access.tokens import Tokens, read_tokens
+
+#: What everybody is called where there are no tokens.
+ANYBODY: Final = "anybody on this machine"
+SCHEME: Final = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A request that came in.
+
+    Attributes:
+        csrf: what its forms have to send back.
+        goes_on: whether the same person would still come in; for answers that never end.
+    """
+
+    person: Person
+    csrf: str
+    goes_on: Callable[[], bool]
+
+
+class Refused(Exception):
+    """A request that did not come in.
+
+    Attributes:
+        status: of the answer: 401 where a login would help.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class Gate:
+    """Lets requests in.
+
+    Args:
+        names: the host names of this console.
+        secure: whether browsers reach it over TLS.
+        token_file: who may log in; None to let everybody in.
+        role: of everybody, without a token file.
+        clock: monotonic seconds.
+
+    Raises:
+        ConfigError: the token file can't be used.
+    """
+
+    def __init__(
+        self,
+        names: frozenset[str],
+        *,
+        secure: bool,
+        token_file: Path | None = None,
+        role: Role = Role.reader,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._names = names
+        self.secure = secure
+        self._token_file = token_file
+        self._anybody = Person(ANYBODY, role)
+        self._csrf = token_urlsafe(32)
+        self._tokens = Tokens({}) if token_file is None else read_tokens(token_file)
+        self._read_at = _changed_at(token_file)
+        self._fault = ""
+        self._sessions = Sessions(clock)
+        self._attempts = LoginAttempts(clock)
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for a token."""
+        return self._token_file is not None
+
+    @property
+    def cookie(self) -> str:
+        """The name of the session's cookie; browsers take `__Host-` over TLS from its host only."""
+        return "__Host-ackfloor" if self.secure else "ackfloor"
+
+    def refuse_other_hosts(self, headers: Mapping[str, str]) -> str:
+        """The console's scheme and host as the browser has them; raises Refused for others."""
+        host = headers.get("host", "")
+        if host_name(host) not in self._names:
+            raise Refused(
+                421, f"{host!r} is no name of this console: --public-url names its proxy's"
+            )
+        return f"{'https' if self.secure else 'http'}://{host}"
+
+    def identify(self, method: str, headers: Mapping[str, str], sent: str) -> Identity:
+        """Let a request in.
+
+        Args:
+            headers: names in lower case.
+            sent: what its form has for the secret of forms.
+
+        Raises:
+            Refused: it has no session or token, or another site sends it.
+        """
+        own = self.refuse_other_hosts(headers)
+        self._read_again()
+        token = bearer_of(headers)
+        if token:
+            # No browser adds this header by itself: it needs no proof of where it comes from.
+            person = self._tokens.person(token)
+            if person is None:
+                raise Refused(401, "no such token")
+            return Identity(person, "", lambda: self._tokens.person(token) == person)
+        identity = self._of_browser(headers)
+        if why := foreign(method, headers, own, identity.csrf, sent):
+            raise Refused(403, why)
+        return identity
+
+    def _of_browser(self, headers: Mapping[str, str]) -> Identity:
+        if not self.asks:
+            return Identity(self._anybody, self._csrf, lambda: True)
+        secret = self._secret_of(headers)
+        session = self._sessions.of(secret)
+        if session is None:
+            raise Refused(401, "log in first")
+        return Identity(session.person, session.csrf, lambda: self._sessions.has(secret))
+
+    def log_in(self, headers: Mapping[str, str], address: str, token: str) -> str:
+        """Begin a session; returns the cookie's value.
+
+        Args:
+            address: of the client.
+
+        Raises:
+            Refused: there is no such token, this address tried too often, or another site asks.
+        """
+        own = self.refuse_other_hosts(headers)
+        # Who is not logged in has no session's secret: only browsers that say the page may log in.
+        if why := foreign("POST", headers, own, "", ""):
+            raise Refused(403, why)
+        if wait_s := self._attempts.wait_s(address):
+            raise Refused(429, f"too many wrong tokens: try again in {wait_s:.0f} s")
+        self._read_again()
+        person = self._tokens.person(token)
+        if person is None:
+            self._attempts.failed(address)
+            raise Refused(401, "no such token")
+        return self._sessions.begin(person, token)
+
+    def log_out(self, headers: Mapping[str, str]) -> None:
+        """End the session of a request."""
+        self._sessions.end(self._secret_of(headers))
+
+    def _secret_of(self, headers: Mapping[str, str]) -> str:
+        try:
+            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+        except CookieError:
+            return ""
+        return "" if found is None else found.value
+
+    def _read_again(self) -> None:
+        """Read the token file if it changed; raises Refused while it can't be used."""
+        changed_at = _changed_at(self._token_file)
+        if self._token_file is not None and changed_at != self._read_at:
+            self._read_at = changed_at
+            try:
+                self._tokens, self._fault = read_tokens(self._token_file), ""
+            except ConfigError as exc:
+                self._tokens, self._fault = Tokens({}), str(exc)
+            self._sessions.keep_only(self._tokens.people)
+        if self._fault:
+            raise Refused(503, self._fault)
+
+
+def bearer_of(headers: Mapping[str, str]) -> str:
+    """The token of the header Authorization; empty if there is none."""
+    given = headers.get("authorization", "")
+    return given[len(SCHEME) :].strip() if given.lower().startswith(SCHEME) else ""
+
+
+def _changed_at(path: Path | None) -> tuple[int, int] | None:
+    """What differs when a file was written; None where there is none."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_mtime_ns, found.st_ino)

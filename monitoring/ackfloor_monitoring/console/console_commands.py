@@ -1,0 +1,89 @@
+"""`ackfloor console`: serves the console until asked to stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ackfloor import MissingExtra
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor_monitoring.console.access.binding import refuse_unsafe
+from ackfloor_monitoring.console.access.gate import Gate
+from ackfloor_monitoring.console.access.hosts import own_names, public_url
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.access.tokens import add_token
+from ackfloor_monitoring.serving.http_server import parse_listen
+
+
+def console(
+    listen: Annotated[
+        str, typer.Option(help="The address of the console: host:port.")
+    ] = "127.0.0.1:9700",
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The address of a run to show, as `ackfloor run --listen` has it; repeatable.",
+            show_default="the one in the settings",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option(help="What this Kafka cluster is called in the console's addresses.")
+    ] = "kafka",
+    token_file: Annotated[
+        Path | None, typer.Option(help="Who may log in, and as what: a file of tokens.")
+    ] = None,
+    add: Annotated[
+        str | None,
+        typer.Option(
+            "--add-token",
+            metavar="NAME:ROLE",
+            help="Add a token to --token-file, print it, and end. Roles: viewer, reader, operator, "
+            "admin.",
+        ),
+    ] = None,
+    role: Annotated[
+        Role | None,
+        typer.Option(
+            help="The role of everybody who reaches a console without tokens.",
+            show_default="reader",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url",
+            help="The address that browsers use, where a proxy is in front of the console.",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="The console's certificate, with those it is signed by.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's key.", show_default="in the same file")
+    ] = None,
+    brokers: BrokersOption = OF_SETTINGS,
+) -> None:
+    """Serve a console that shows what is wrong, in a browser.
+
+    It asks Kafka and the runs that --run names while somebody looks, and changes nothing. Beyond a
+    loopback address it needs tokens and TLS. Without tokens everybody who reaches it is a reader.
+    """
+    if add is not None:
+        if token_file is None:
+            raise typer.BadParameter("goes with --token-file", param_hint="--add-token")
+        typer.echo(add_token(token_file, add))
+        return
+    host, port = parse_listen(listen)
+    refuse_unsafe(listen, host, token_file, tls_certificate, role)
+    public = None if url is None else public_url(url)
+    try:
+        from ackfloor_monitoring.console.serving import Place, serve
+    except ImportError as exc:
+        raise MissingExtra("console", "the console") from exc
+    place = Place(host, port, tls_certificate, tls_key)
+    secure = place.secure if public is None else public.scheme == "https"
+    names = own_names(host, public)
+    gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
+    serve(place, cluster, brokers, run, gate)

@@ -1,0 +1,53 @@
+"""Page: one kind of page of a cluster, and the facts that its template shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfKafka, OfRuns
+from ackfloor_monitoring.console.reads.refreshed import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was answered so far.
+
+    Attributes:
+        kafka: None on a page that does not ask Kafka.
+    """
+
+    runs: Answer[OfRuns]
+    kafka: Answer[OfKafka] | None = None
+
+    def late(self) -> list[str]:
+        """What has not answered, in sentences."""
+        found = [_late("The runs have", self.runs)]
+        if self.kafka is not None:
+            found.append(_late("Kafka has", self.kafka))
+        return [text for text in found if text]
+
+
+def _late(name: str, answer: Answer[Any]) -> str:
+    if answer.error:
+        return f"{name} not answered: {answer.error}"
+    return f"{name} not answered yet" if answer.value is None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One kind.
+
+    Attributes:
+        path: below the cluster's address; also the name of its template.
+        key: goes there, after `g`.
+        facts: what the template shows.
+        asks_kafka: whether it shows what Kafka says.
+    """
+
+    path: str
+    title: str
+    key: str
+    facts: Callable[[Cluster, Known], Mapping[str, Any]]
+    asks_kafka: bool = False

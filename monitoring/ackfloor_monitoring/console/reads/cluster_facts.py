@@ -1,0 +1,151 @@
+"""Cluster: one Kafka cluster, its groups and the runs that can be reached, as a page shows them.
+
+Runs and Kafka are two questions: runs answer from memory within seconds, Kafka may be slow or
+away, and neither waits for the other. What is wrong, and its order, is what `ackfloor status` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ackfloor.cli.handlers.handler_list import handler_rows
+from ackfloor.cli.run.inflight import running_rows
+from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.cli.shared.run_address import address_of
+from ackfloor.cli.status.entries import Entry, entries, with_handlers
+from ackfloor.cli.status.group_look import GroupLook, looks, open_in
+from ackfloor.cli.status.group_status import group_lines
+from ackfloor.cli.status.next_commands import NextCommands
+from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
+from ackfloor.cli.status.run_status import run_lines
+from ackfloor.cli.status.status_line import StatusLine, worst_first
+from ackfloor_monitoring.console.reads.refreshed import Refreshed
+
+T = TypeVar("T")
+
+#: Seconds between two questions to runs, which have the answer in memory, and to Kafka.
+RUNS_EVERY_S: Final = 2.0
+KAFKA_EVERY_S: Final = 10.0
+#: Seconds that the first page waits for its first answer.
+PATIENCE_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class OfRuns:
+    """What the runs said.
+
+    Attributes:
+        taken_ms: when they were asked, in milliseconds since 1970.
+    """
+
+    answers: Sequence[RunAnswer]
+    taken_ms: int
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """Those of the runs that answered."""
+        return sorted({each.group for each in self.answers if each.group})
+
+    def handlers(self) -> Iterator[Mapping[str, Any]]:
+        """A row for each handler of each run that answered."""
+        for answer in self._there():
+            for row in handler_rows(answer.state, answer.run):
+                yield {**row, "group": answer.group}
+
+    def running(self) -> Iterator[Mapping[str, Any]]:
+        """A row for each delivery in flight that a run names."""
+        for answer in self._there():
+            for row in running_rows(answer.state):
+                yield {**row, "group": answer.group, "run": answer.run}
+
+    def _there(self) -> Iterator[RunAnswer]:
+        return (each for each in self.answers if not each.error)
+
+
+@dataclass(frozen=True, slots=True)
+class OfKafka:
+    """What Kafka said of the groups.
+
+    Attributes:
+        taken_ms: when it was asked, in milliseconds since 1970.
+    """
+
+    looks: Sequence[GroupLook]
+    lines: Sequence[StatusLine]
+    taken_ms: int
+
+    def groups(self) -> Iterator[Mapping[str, Any]]:
+        """A row for each group."""
+        for look in self.looks:
+            sources = [each for each in look.progress if each.kind == "source"]
+            yield {
+                "group": look.group,
+                "members": look.members,
+                "lag": sum(each.lag or 0 for each in sources),
+                "open": sum(map(open_in, sources)),
+                "retry": sum(open_in(each) for each in look.progress if each.kind == "retry"),
+                "dead": sum(open_in(each) for each in look.progress if each.kind == "dlq"),
+            }
+
+
+class Cluster:
+    """One cluster.
+
+    Args:
+        name: in every address of its pages.
+        brokers: how to reach it.
+        listen: the addresses of runs; None for the one in the settings.
+        asking: where questions wait for their answers.
+
+    Raises:
+        ConfigError: the settings or a client property are refused.
+        NoAddress: an address is none.
+    """
+
+    def __init__(
+        self, name: str, brokers: Brokers, listen: Sequence[str] | None, asking: Executor
+    ) -> None:
+        self.name = name
+        self._brokers = brokers
+        self._listen = list(listen) if listen else None
+        for run in self._listen or ():
+            address_of(run)
+        self._commands = NextCommands.after(self._listen, brokers)
+        self._rules = brokers.settings().redaction.rules()
+        self._groups: Sequence[str] = ()
+        self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
+        self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
+
+    def _ask_runs(self) -> OfRuns:
+        taken_ms = _now_ms()
+        found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
+        self._groups = found.groups
+        return found
+
+    def _ask_kafka(self) -> OfKafka:
+        taken_ms = _now_ms()
+        found = list(looks(self._brokers.options(), self._groups or None))
+        lines = [
+            line
+            for look in found
+            for line in group_lines(look, self._commands, self._rules, taken_ms)
+        ]
+        return OfKafka(found, lines, taken_ms)
+
+    def entries(self, runs: OfRuns | None, kafka: OfKafka | None) -> Sequence[Entry]:
+        """What there is to say, the worst first, with what follows from it."""
+        answers = runs.answers if runs is not None else ()
+        lines = [*run_lines(answers, self._commands), *(kafka.lines if kafka is not None else ())]
+        return entries(worst_first(with_handlers(lines, readers_of(answers))))
+
+
+def _refreshed(ask: Callable[[], T], asking: Executor, every_s: float) -> Refreshed[T]:
+    return Refreshed(ask, asking, time.monotonic, every_s=every_s, patience_s=PATIENCE_S)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

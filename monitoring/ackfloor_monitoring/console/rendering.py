@@ -1,0 +1,68 @@
+"""Templates to HTML: whatever a template shows is escaped, and an unknown name is a bug."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse
+
+from ackfloor.core.values.durations import format_rounded
+from ackfloor.core.values.printable import plain
+from ackfloor_monitoring.console.pages.console_page import Page
+
+TEMPLATES: Final = Path(__file__).with_name("templates")
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "clock": clock,
+        "commands": commands,
+        "duration": format_rounded,
+        "number": number,
+        "plain": plain,
+    }
+    return found
+
+
+def rendered(template: str, status: int, **context: Any) -> HTMLResponse:
+    """A template as an answer."""
+    return HTMLResponse(_templates().get_template(template).render(context), status)
+
+
+def rendered_part(page: Page, context: dict[str, Any]) -> str:
+    """The part of a page that changes."""
+    return _templates().get_template(f"{page.path}.html").render(context)
+
+
+def clock(at_ms: int) -> Markup:
+    """A time, exact in UTC; the page's script shows it in the reader's own zone."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    exact = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(timespec="milliseconds"), exact, f"{at:%H:%M:%S} UTC"
+    )
+
+
+def commands(text: str) -> Markup:
+    """A sentence in which `commands` stand between backticks, as the command line writes them."""
+    parts = [escape(plain(part)) for part in text.split("`")]
+    marked = (Markup("<code>{}</code>").format(p) if n % 2 else p for n, p in enumerate(parts))
+    return Markup("").join(marked)
+
+
+def number(value: float | None) -> str:
+    """A number with separators; a dash where there is none."""
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,112 @@
+"""Serving: the console's ASGI app on an address, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+import uvicorn
+from starlette.types import ASGIApp
+
+from ackfloor import ConfigError
+from ackfloor.cli.shared.parameters import Brokers
+from ackfloor_monitoring.console.access.gate import Gate
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.web import console_app
+
+#: Questions to runs and to Kafka that may wait for their answers at once.
+ASKING: Final = 8
+#: Seconds that an ending console waits for answers under way; pages that wait for news end at once.
+GRACE_S: Final = 2
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the console listens.
+
+    Attributes:
+        certificate: for TLS; None for none.
+        key: of the certificate; None where that file has it, too.
+    """
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return self.certificate is not None
+
+    def bound(self) -> socket.socket:
+        """A socket that listens there; raises ConfigError where that can't be."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((self.host, self.port))
+            found.listen()
+        except OSError as exc:
+            found.close()
+            where, why = f"{self.host}:{self.port}", exc.strerror or str(exc)
+            fix = "another port, or port 0 for any free one"
+            raise ConfigError("--listen", where, why, fix) from None
+        return found
+
+
+def serve(
+    place: Place, name: str, brokers: Brokers, runs: Sequence[str] | None, gate: Gate
+) -> None:
+    """Serve the console of a cluster.
+
+    Args:
+        name: of the cluster, in addresses.
+        runs: the addresses of its runs; None for the one in the settings.
+
+    Raises:
+        ConfigError: the address, the certificate, the name or a setting is refused.
+    """
+    if not _NAME.fullmatch(name):
+        fix = "letters, digits and . _ -, at most 63 of them"
+        raise ConfigError("--cluster", name, "can't be a part of an address", fix)
+    with ThreadPoolExecutor(ASKING, "console") as asking, place.bound() as bound:
+        server = server_of(console_app([Cluster(name, brokers, runs, asking)], gate), place)
+        scheme = "https" if place.secure else "http"
+        host, port = bound.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"the console is at {scheme}://{shown}:{port}/")
+        # uvicorn ends in order and raises the signal again, which is no failure.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda _number, _frame: None)
+        asyncio.run(server.serve([bound]))
+
+
+def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:
+    """A server of an app; raises ConfigError where its certificate can't be used."""
+    config = uvicorn.Config(
+        app,
+        log_level=logging.WARNING,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=place.certificate,
+        ssl_keyfile=place.key,
+    )
+    try:
+        config.load()
+    except OSError as exc:  # also ssl.SSLError
+        why = exc.strerror or str(exc)
+        fix = "a PEM file with the certificate, and --tls-key with its key"
+        raise ConfigError("--tls-certificate", str(place.certificate), why, fix) from None
+    return uvicorn.Server(config)

@@ -1,0 +1,267 @@
+"""Web: the console as an ASGI app.
+
+A request passes the gate, which says who sends it, and reaches one of few endpoints: the way in and
+out, the static files, a page, or a page's events. A page is complete without scripts; its events
+send its changing part again, as often as there is something newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
+from ackfloor_monitoring.console.access.roles import MEANINGS
+from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
+from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.rendering import rendered, rendered_part
+from ackfloor_monitoring.console.static_files import static_file
+
+PAGES: Final = (OVERVIEW, IN_FLIGHT)
+#: Bytes that a form may have.
+FORM_BYTES: Final = 64 * 1024
+#: Seconds after which a page's events say that they are still there.
+ALIVE_S: Final = 15.0
+#: So many pages may wait for events at once.
+MOST_STREAMS: Final = 500
+#: Of every answer. Scripts and styles are our own files, and nothing else is loaded or framed.
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
+    """The console of these clusters."""
+    endpoints = Endpoints({each.name: each for each in clusters}, gate)
+    routes = [
+        Route("/livez", lambda _request: PlainTextResponse("ok\n")),
+        Route("/static/{name}", endpoints.static),
+        Route("/login", endpoints.login_page),
+        Route("/login", endpoints.log_in, methods=["POST"]),
+        Route("/logout", endpoints.log_out, methods=["POST"]),
+        Route("/", endpoints.first),
+    ]
+    for page in PAGES:
+        path = f"/c/{{cluster}}/{page.path}"
+        routes += [
+            Route(path, partial(endpoints.page, page)),
+            Route(f"{path}/events", partial(endpoints.events, page)),
+        ]
+    return with_headers(
+        Starlette(
+            routes=routes,
+            exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
+        ),
+        secure=gate.secure,
+    )
+
+
+def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
+    """An app whose answers all have `HEADERS`."""
+    more = {"Strict-Transport-Security": "max-age=31536000"} if secure else {}
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in {**HEADERS, **more}.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await app(scope, receive, send_with_headers)
+
+    return answer
+
+
+class Endpoints:
+    """What answers requests."""
+
+    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate) -> None:
+        self._clusters = clusters
+        self._gate = gate
+        self._streams = 0
+
+    # The way in and out.
+
+    async def first(self, request: Request) -> Response:
+        """To the first cluster's overview."""
+        await self._identify(request)
+        return RedirectResponse(f"/c/{next(iter(self._clusters))}/{OVERVIEW.path}", 303)
+
+    async def login_page(self, request: Request) -> Response:
+        """The form that asks for a token."""
+        self._gate.refuse_other_hosts(headers_of(request))
+        return self._login(200, "")
+
+    async def log_in(self, request: Request) -> Response:
+        """Begin a session, and go to the page that was asked for."""
+        form = await form_of(request)
+        address = request.client.host if request.client is not None else ""
+        try:
+            secret = self._gate.log_in(headers_of(request), address, form.get("token", ""))
+        except Refused as exc:
+            if exc.status == 421:
+                raise
+            return self._login(exc.status, str(exc))
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            self._gate.cookie, secret, httponly=True, samesite="strict", secure=self._gate.secure
+        )
+        return answer
+
+    def _login(self, status: int, why: str) -> Response:
+        return rendered("login.html", status, why=why, meanings=MEANINGS, asks=self._gate.asks)
+
+    async def log_out(self, request: Request) -> Response:
+        """End the session."""
+        await self._identify(request)
+        self._gate.log_out(headers_of(request))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(self._gate.cookie, secure=self._gate.secure)
+        return answer
+
+    async def static(self, request: Request) -> Response:
+        """A script, a style or a picture."""
+        self._gate.refuse_other_hosts(headers_of(request))
+        return static_file(request.path_params["name"])
+
+    # Pages.
+
+    async def page(self, page: Page, request: Request) -> Response:
+        """A whole page."""
+        identity = await self._identify(request)
+        cluster = self._cluster(request)
+        known = await self._known(page, cluster)
+        return rendered(
+            "page.html",
+            200,
+            **self._context(page, cluster, known),
+            identity=identity,
+            gate=self._gate,
+        )
+
+    async def events(self, page: Page, request: Request) -> Response:
+        """A page's changing part, each time that there is something newer."""
+        identity = await self._identify(request)
+        cluster = self._cluster(request)
+        if self._streams >= MOST_STREAMS:
+            raise Refused(503, "too many pages wait for news: load this one again by hand")
+        return StreamingResponse(
+            self._stream(page, cluster, identity), media_type="text/event-stream"
+        )
+
+    async def _stream(self, page: Page, cluster: Cluster, identity: Identity) -> AsyncIterator[str]:
+        self._streams += 1
+        sent = ""
+        try:
+            while identity.goes_on():
+                known = await self._known(page, cluster)
+                text = rendered_part(page, self._context(page, cluster, known))
+                if text != sent:
+                    sent = text
+                    yield event("facts", text)
+                else:
+                    yield ": still there\n\n"
+                await self._newer(cluster, known)
+            yield event("over", "log in again")
+        finally:
+            self._streams -= 1
+
+    async def _newer(self, cluster: Cluster, known: Known) -> None:
+        """Wait until something newer than that is known, or for a while."""
+        runs = cluster.runs.after(known.runs.number, ALIVE_S)
+        tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(runs)]
+        if known.kafka is not None:
+            kafka = cluster.kafka.after(known.kafka.number, ALIVE_S)
+            tasks.append(asyncio.ensure_future(kafka))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _known(self, page: Page, cluster: Cluster) -> Known:
+        if not page.asks_kafka:
+            return Known(await cluster.runs.look())
+        return Known(*await asyncio.gather(cluster.runs.look(), cluster.kafka.look()))
+
+    def _context(self, page: Page, cluster: Cluster, known: Known) -> dict[str, Any]:
+        return {
+            "page": page,
+            "pages": PAGES,
+            "cluster": cluster.name,
+            "clusters": list(self._clusters),
+            "late": known.late(),
+            **page.facts(cluster, known),
+        }
+
+    def _cluster(self, request: Request) -> Cluster:
+        name = request.path_params["cluster"]
+        if name not in self._clusters:
+            raise Refused(404, f"no cluster {name!r}: {', '.join(self._clusters)}")
+        return self._clusters[name]
+
+    async def _identify(self, request: Request) -> Identity:
+        form = await form_of(request) if request.method == "POST" else {}
+        return self._gate.identify(request.method, headers_of(request), form.get("csrf", ""))
+
+    # What did not come in.
+
+    async def refused(self, request: Request, exc: Exception) -> Response:
+        """Why; where a login helps, the browser is led to it."""
+        status = exc.status if isinstance(exc, Refused) else 500
+        if status == 401 and "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/login", 303)
+        return rendered("refused.html", status, why=str(exc))
+
+    async def unknown(self, request: Request, exc: Exception) -> Response:
+        """There is no such page."""
+        del exc
+        return rendered("refused.html", 404, why=f"no page {request.url.path}")
+
+
+def event(name: str, text: str) -> str:
+    """A server-sent event; its text may have any lines."""
+    lines = "".join(f"data: {line}\n" for line in text.replace("\r", "").split("\n"))
+    return f"event: {name}\n{lines}\n"
+
+
+def headers_of(request: Request) -> Mapping[str, str]:
+    """Names in lower case; of a name that comes twice both values, so that neither is missed."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form; raises Refused for one that is too large or none."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > FORM_BYTES:
+            raise Refused(413, f"a form has at most {FORM_BYTES:,} bytes")
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000)
+    except ValueError as exc:
+        raise Refused(400, f"not a form: {exc}") from None
+    return dict(pairs)

@@ -1,0 +1,146 @@
+"""`ackfloor console` beside a real run and broker: what it shows, how it starts, how it ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import ipaddress
+import re
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ackfloor.runtime.supervision.exit_codes import Exit
+from tests.e2e.stage import Stage, ready
+from tests.framework.cli.command import PATIENCE_S, ackfloor, environment
+from tests.framework.kafka.wire import until
+
+pytestmark = pytest.mark.e2e
+
+ANY_PORT = ("--listen", "127.0.0.1:0")
+BLOCKING = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", ordering="key", retry=RetryPolicy.fixed("10m", None), breaker=None)
+async def bill(delivery: Delivery) -> None:
+    if delivery.value == b"bad":
+        raise RuntimeError("no price <b>here</b>")
+"""
+
+
+@contextmanager
+def console(folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
+    """A console in a process of its own: scheme and port; it has to end in order."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ackfloor.cli.main", "console", *ANY_PORT, *arguments],
+        cwd=folder,
+        env=environment({"PYTHONUNBUFFERED": "1"}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.fullmatch(r"the console is at (https?)://127\.0\.0\.1:(\d+)/\n", line)
+        assert found, process.communicate()
+        yield found[1], int(found[2])
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, errors) == (Exit.OK, "")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def page(port: int, path: str, **headers: str) -> str:
+    """A page's words."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", path, headers=headers)
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
+
+
+@pytest.mark.kafka
+def test_what_a_run_and_the_broker_say_is_shown(make_stage: Callable[..., Stage]) -> None:
+    """A blocked lane with its error, what waits behind it; then that the run is gone."""
+    stage = make_stage(BLOCKING)
+    run = stage.run()
+    run.until(ready(run), "ready")
+    stage.produce(1, b"bad", key=b"a")
+    stage.produce(7, key=b"a")
+    listen = run.logged("metrics and health on ").rpartition("http://")[2]
+    given = ("--run", listen, "--bootstrap-servers", stage.servers)
+    with console(stage.folder, *given) as (_, port):
+
+        def says(*texts: str) -> bool:
+            found = page(port, "/c/kafka/overview")
+            return all(text in found for text in texts)
+
+        until(
+            lambda: says(
+                "1 blocked lane, 7 records behind", "no price &lt;b&gt;here&lt;/b&gt;", stage.group
+            )
+        )
+        run.process.kill()
+        until(lambda: says("no run answers"))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of this machine with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    plain = serialization.NoEncryption()
+    file = tmp_path / "console.pem"
+    file.write_bytes(
+        made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+    )
+    return file
+
+
+def test_over_tls_with_a_token_that_the_command_made(tmp_path: Path, certificate: Path) -> None:
+    """The token is printed once; browsers are told to come back over TLS alone."""
+    tokens = str(tmp_path / "tokens.toml")
+    added = ackfloor("console", "--token-file", tokens, "--add-token", "ann:viewer", cwd=tmp_path)
+    assert added.returncode == Exit.OK
+    token = added.stdout.strip()
+    given = ("--token-file", tokens, "--tls-certificate", str(certificate))
+    with console(tmp_path, *given, "--bootstrap-servers", "127.0.0.1:1") as (scheme, port):
+        assert scheme == "https"
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+        connection.request(
+            "GET", "/c/kafka/in-flight", headers={"Authorization": f"Bearer {token}"}
+        )
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert "ann" in answer.read().decode()
+        assert answer.getheader("Strict-Transport-Security") is not None
+        connection.close()

@@ -1,0 +1,376 @@
+"""The console's pages, asked for over HTTP: what they show, and what they keep from a browser."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackfloor.cli.status.group_look import GroupLook
+from ackfloor.core.acks.progress import Progress
+from ackfloor.errors import KafkaUnreachable
+from ackfloor.observe import BlockedLanes, NoisyKeys, RunningDelivery
+from ackfloor_monitoring.console import web
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.access.tokens import add_token
+from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.monitoring.console.served_console import NOWHERE, Console, console_of
+from tests.monitoring.samples import HANDLER, OPEN, handler, snapshot
+
+OVERVIEW, IN_FLIGHT = "/c/kafka/overview", "/c/kafka/in-flight"
+SCRIPT = '<script>alert("x")</script><img src=x onerror=alert(1)>'
+
+
+class Run:
+    """A run at an address."""
+
+    def __init__(self) -> None:
+        self.metrics = RunMetrics("billing", 1)
+        self.listen = self.metrics.start("127.0.0.1:0")
+        self.show()
+
+    def show(self, **changes: Any) -> None:
+        """Its worker reports how its handler is."""
+        quiet: dict[str, Any] = {
+            "blocked": BlockedLanes(), "quarantined": BlockedLanes(), "noisy_keys": NoisyKeys(),
+        }  # fmt: skip
+        worker = WorkerMetrics()
+        worker.snapshot(snapshot(handlers=(handler(**{**quiet, **changes}),), faults=()))
+        self.metrics.update(0, worker.report())
+
+
+class Kafka:
+    """What Kafka says: a test puts it in."""
+
+    def __init__(self) -> None:
+        self.looks: list[GroupLook] = [GroupLook("billing", 1, [progress(end=400)])]
+        self.answers = threading.Event()
+        self.answers.set()
+        self.error = ""
+        self.asked = 0
+
+    def __call__(self, _options: object, _groups: object) -> Iterator[GroupLook]:
+        """Of all groups."""
+        self.asked += 1
+        self.answers.wait(60)
+        if self.error:
+            raise KafkaUnreachable(self.error)
+        yield from self.looks
+
+
+def progress(**changes: Any) -> Progress:
+    """A partition of the source, of which 100 records are settled."""
+    return Progress("billing", "orders", 0, "source", **{"start": 0, "floor": 100, **changes})
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Answers are asked for often; no settings file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.05)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """One run whose worker has nothing to say."""
+    made = Run()
+    yield made
+    made.metrics.stop()
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
+    """A cluster with one group."""
+    made = Kafka()
+    monkeypatch.setattr(cluster_facts, "looks", made)
+    yield made
+    made.answers.set()
+
+
+class Tags(HTMLParser):
+    """The names of all tags of a page, and the attributes that run scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.scripts: list[tuple[str, str | None]] = []
+        self.sources: list[str | None] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        """Note one."""
+        self.names.add(tag)
+        self.scripts += [each for each in attrs if each[0].startswith("on") or each[0] == "style"]
+        self.sources += [dict(attrs).get("src") for _ in (1,) if tag == "script"]
+
+
+def words(text: str) -> str:
+    """What a page says."""
+    return " ".join(re.sub("<[^>]+>", " ", text).split())
+
+
+def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:
+    """The same that `ackfloor status` says, with the command; then groups, handlers and runs."""
+    run.show(breaker=OPEN, blocked=HANDLER.blocked)
+    with console_of(run.listen) as console:
+        assert console.ask("/").headers["location"] == OVERVIEW
+        page = console.ask(OVERVIEW)
+    assert page.status == 200
+    said = words(page.text)
+    assert "70 records withheld" in said
+    assert "also blocked" in said
+    assert f"ackfloor breaker show --listen {run.listen}" in said
+    assert "billing 1 300 300 0 0" in said
+    assert "bill billing" in said
+    assert f"{run.listen}: group billing, 1 worker, ready" in said
+    assert kafka.asked >= 1
+
+
+def test_where_nothing_is_wrong_it_says_so(run: Run, kafka: Kafka) -> None:
+    """An empty page would leave a doubt."""
+    kafka.looks = []
+    with console_of(run.listen) as console:
+        said = words(console.ask(OVERVIEW).text)
+    assert "What is wrong Nothing." in said
+    assert "ackfloor run starts one" in said
+
+
+def test_what_hangs_is_named_with_the_line_of_its_handler(run: Run, kafka: Kafka) -> None:
+    """The longest-running first; frames of the standard library are not where it is."""
+    del kafka
+    frames = ("/app/shop.py:12 pay", "/usr/lib/python3.11/asyncio/locks.py:213 Event.wait")
+    deliveries = [
+        RunningDelivery("orders", 0, 5, 1, running_s=7.0, left_s=-2.0, behind=3),
+        RunningDelivery("orders", 1, 9, 2, running_s=90.0, left_s=None, stack=frames),
+    ]
+    run.show(running=5, oldest=tuple(deliveries))
+    with console_of(run.listen) as console:
+        page = console.ask(IN_FLIGHT).text
+    said = words(page)
+    assert said.index("orders/1/9") < said.index("orders/0/5")
+    assert "Where it is: /app/shop.py:12 pay" in said
+    assert "over 3" in said
+    assert "5 records in flight; shown are the 2" in said
+    with console_of(NOWHERE) as console:
+        said = words(console.ask(IN_FLIGHT).text)
+    assert "No record is in flight" in said
+
+
+def test_a_slow_cluster_shows_what_it_has_and_says_what_is_late(
+    run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs are shown at once; an answer that fails leaves the one before it."""
+    monkeypatch.setattr(cluster_facts, "PATIENCE_S", 0.2)
+    kafka.answers.clear()
+    with console_of(run.listen) as console:
+        said = words(console.ask(OVERVIEW).text)
+        assert "Kafka has not answered yet" in said
+        assert "group billing, 1 worker, ready" in said
+        kafka.answers.set()
+        with console.events(f"{OVERVIEW}/events") as events:
+            assert any("billing 1 300" in words(text) for _, text in events)
+            kafka.error = "no broker has answered within 10 s"
+            text = next(text for _, text in events if kafka.error in text)
+    assert f"Kafka has not answered: {kafka.error}" in words(text)
+    assert "billing 1 300" in words(text)
+
+
+def test_a_question_that_fails_is_logged_and_shown(
+    run: Run, kafka: Kafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug of ours leaves a page that says so, not one that waits."""
+    kafka.looks = [GroupLook("billing", 1, [None])]  # type: ignore[list-item]
+    with console_of(run.listen) as console:
+        said = words(console.ask(OVERVIEW).text)
+    assert "AttributeError" in said
+    assert "a question of the console failed" in caplog.text
+
+
+def test_a_page_is_sent_again_when_there_is_something_newer(run: Run, kafka: Kafka) -> None:
+    """And not while all stays as it was, but for the time."""
+    del kafka
+    run.show(running=0, oldest=())
+    with console_of(run.listen) as console, console.events(f"{IN_FLIGHT}/events") as events:
+        name, text = next(events)
+        assert name == "facts"
+        assert "No record is in flight" in text
+        delivery = RunningDelivery("orders", 0, 5, 1, running_s=7.0, left_s=3.0)
+        run.show(running=1, oldest=(delivery,))
+        assert any("orders/0/5" in text for _, text in events)
+
+
+def test_a_look_costs_runs_and_brokers_the_same_for_any_number_of_people(
+    run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are asked once, and not again before the time is over."""
+    monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 60.0)
+    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 60.0)
+    with console_of(run.listen) as console:
+        looks = [threading.Thread(target=lambda: console.ask(OVERVIEW)) for _ in range(20)]
+        for look in looks:
+            look.start()
+        for look in looks:
+            look.join()
+    assert kafka.asked == 1
+
+
+# What comes from outside stays text, and nothing is loaded from elsewhere.
+
+
+@pytest.mark.parametrize("path", [OVERVIEW, IN_FLIGHT])
+def test_a_stored_script_stays_text(run: Run, kafka: Kafka, path: str) -> None:
+    """In a handler's name, a topic, a group, an error and a stack."""
+    delivery = RunningDelivery(SCRIPT, 0, 5, 1, running_s=7.0, left_s=3.0, stack=(SCRIPT,))
+    run.show(name=SCRIPT, running=1, oldest=(delivery,), paused=True, paused_reason=SCRIPT)
+    place = Progress(SCRIPT, SCRIPT, 0, "source", start=0, end=400, floor=100, note=SCRIPT)
+    kafka.looks = [GroupLook(SCRIPT, 1, [place], errors=[SCRIPT])]
+    with console_of(run.listen) as console:
+        page = console.ask(path).text
+        with console.events(f"{path}/events") as events:
+            _, part = next(events)
+    for text in (page, part):
+        tags = Tags(text)
+        assert not tags.scripts
+        assert tags.sources in ([], ["/static/console.js"])
+        assert "img" not in tags.names
+        assert "&lt;script&gt;" in text
+
+
+def test_each_answer_forbids_what_no_page_needs(run: Run, kafka: Kafka) -> None:
+    """Pages, files, errors: no inline script, no frame, no copy in a cache."""
+    del kafka
+    with console_of(run.listen) as console:
+        answers = [console.ask(path) for path in (OVERVIEW, "/login", "/none", "/livez", "/")]
+        answers.append(console.ask(OVERVIEW, Host="evil.example"))
+        script = console.ask("/static/console.js")
+    for each in (*answers, script):
+        policy = each.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert each.headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in each.headers
+        assert "server" not in each.headers
+    assert {each.headers["cache-control"] for each in answers} == {"no-store"}
+    assert script.headers["content-type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../web.py", "/static/..%2fweb.py", "/static/%2e%2e/web.py", "/static/web.py",
+        "/static//etc/passwd", "/c/other/overview", "/c/kafka/none", "/c/kafka/overview/events/x",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_not_found(run: Run, path: str) -> None:
+    """No path leads out of the folder of static files."""
+    with console_of(run.listen) as console:
+        answer = console.ask(path)
+    assert answer.status == 404
+    assert "import" not in answer.text
+
+
+def test_a_page_of_another_name_is_refused(run: Run, kafka: Kafka) -> None:
+    """DNS rebinding: a name of another site that leads here; nothing is shown there."""
+    with console_of(run.listen) as console:
+        for path in ("/", OVERVIEW, "/login", "/static/console.js", f"{OVERVIEW}/events"):
+            answer = console.ask(path, Host="evil.example")
+            assert answer.status == 421
+            assert "evil.example" in answer.text
+            assert "billing" not in answer.text
+    assert kafka.asked == 0
+
+
+def test_with_a_token_file_one_logs_in_and_out(run: Run, kafka: Kafka, tmp_path: Path) -> None:
+    """The cookie is out of reach of scripts and of other sites; an open page ends with it."""
+    del kafka
+    token = add_token(tmp_path / "tokens.toml", "alice:operator")
+    with console_of(run.listen, token_file=tmp_path / "tokens.toml") as console:
+        assert console.ask(OVERVIEW).headers["location"] == "/login"
+        assert console.ask(OVERVIEW, Accept="*/*").status == 401
+        assert console.ask(f"{OVERVIEW}/events", Accept="text/event-stream").status == 401
+        wrong = console.log_in("guess")
+        assert wrong.status == 401
+        assert "no such token" in wrong.text
+        assert "guess" not in wrong.text
+        entered = console.log_in(token)
+        assert entered.status == 303
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        given = {"Cookie": cookie.partition(";")[0]}
+        page = console.ask(OVERVIEW, **given)
+        assert "alice" in words(page.text)
+        assert "operator" in words(page.text)
+        assert console.ask(OVERVIEW, Authorization=f"Bearer {token}").status == 200
+        with console.events(f"{OVERVIEW}/events", **given) as events:
+            next(events)
+            foreign = console.ask("/logout", "POST", Sec_Fetch_Site="cross-site", **given)
+            assert foreign.status == 403
+            assert console.ask("/logout", "POST", **given).headers["location"] == "/login"
+            assert list(events)[-1] == ("over", "log in again")
+        assert console.ask(OVERVIEW, **given).headers["location"] == "/login"
+
+
+def test_an_old_browser_sends_the_secret_of_its_form(run: Run, tmp_path: Path) -> None:
+    """One that says nothing of where a request comes from; of another session it does not help."""
+    token = add_token(tmp_path / "tokens.toml", "alice:operator")
+    with console_of(run.listen, token_file=tmp_path / "tokens.toml") as console:
+        cookies = [console.log_in(token).headers["set-cookie"].partition(";")[0] for _ in range(2)]
+        pages = [console.ask(OVERVIEW, Cookie=cookie).text for cookie in cookies]
+        secrets = [re.findall('name="csrf" value="([^"]+)"', page)[0] for page in pages]
+        old = {"Sec_Fetch_Site": "", "Cookie": cookies[0]}
+        for body, status in (("", 403), (f"csrf={secrets[1]}", 403), (f"csrf={secrets[0]}", 303)):
+            assert console.ask("/logout", "POST", body, **old).status == status
+
+
+def test_a_form_is_bounded(run: Run) -> None:
+    """What is too large is not read to its end; what is none is refused."""
+    with console_of(run.listen) as console:
+        assert console.ask("/login", "POST", "token=" + "x" * web.FORM_BYTES).status == 413
+        assert console.ask("/login", "POST", "&".join(f"a{n}=1" for n in range(2000))).status == 400
+        assert console.ask("/login", "PUT", "token=x").status == 405
+
+
+def test_open_pages_are_bounded(run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One too many is told to load its page by hand; one that is closed makes room."""
+    del kafka
+    monkeypatch.setattr(web, "MOST_STREAMS", 1)
+    with console_of(run.listen) as console:
+        with console.events(f"{OVERVIEW}/events") as events:
+            next(events)
+            refused = console.ask(f"{OVERVIEW}/events")
+            assert refused.status == 503
+            assert "load this one again" in refused.text
+
+        for _ in range(200):
+            if _status(console) == 200:
+                break
+        else:
+            pytest.fail("no room was made")
+
+
+def _status(console: Console) -> int:
+    connection = console.connection()
+    connection.request("GET", f"{OVERVIEW}/events")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_several_clusters_have_pages_of_their_own(run: Run, kafka: Kafka) -> None:
+    """Each with its name in the address, and a link to the same page of the other."""
+    del kafka
+    with console_of(run.listen, names=("blue", "green"), role=Role.viewer) as console:
+        page = console.ask("/c/green/in-flight")
+        assert 'href="/c/blue/in-flight"' in page.text
+        assert console.ask("/").headers["location"] == "/c/blue/overview"
+    assert page.status == 200
