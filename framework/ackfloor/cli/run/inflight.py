@@ -19,6 +19,8 @@ from ackfloor.core.values.printable import plain
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
 #: The columns that a narrow table drops, in this order.
 SPARE = ("pid", "worker", "attempt")
+#: So many records are named above a stack that they share, the longest-running ones.
+NAMED = 3
 
 
 def inflight(
@@ -29,8 +31,9 @@ def inflight(
         bool,
         typer.Option(
             "--trace",
-            help="Also show where the handler is: file, line and function. Known for the five "
-            "longest of a handler, once they have run for a second.",
+            help="Also show where the handler is: file, line and function, once for the records "
+            "that are at the same place. Known for the five longest of a handler, once they have "
+            "run for a second.",
         ),
     ] = False,
     listen: ListenOption = None,
@@ -87,11 +90,15 @@ def running_rows(state: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _stacks(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The records with their stacks, which are too long for a column."""
+    """Each stack once, which is too long for a column, under the records that are there."""
+    records: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in rows:
         if row["stack"]:
-            yield plain(f"{row['record']} ({row['handler']})")
-            yield from (f"  {plain(frame)}" for frame in row["stack"])
+            records.setdefault((row["handler"], tuple(row["stack"])), []).append(row["record"])
+    for (handler, stack), there in records.items():
+        more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+        yield plain(f"{', '.join(there[:NAMED])}{more} ({handler})")
+        yield from (f"  {plain(frame)}" for frame in stack)
 
 
 def _left_out(state: Mapping[str, Any]) -> Iterator[str]:

@@ -166,6 +166,33 @@ def test_a_trace_says_where(listen: str) -> None:
     assert table.startswith(ended("--listen", listen).stdout)
 
 
+def test_records_at_one_place_share_its_stack() -> None:
+    """The longest-running of them by name; another handler's stack stands apart."""
+    frames = ("/shop/bank.py:7 pay", "/lib/socket.py:9 recv")
+    hang = [
+        replace(OLDEST[0], offset=n, running_s=90.0 - n, left_s=None, stack=frames)
+        for n in range(5)
+    ]
+    elsewhere = replace(hang[0], offset=9, running_s=80.0, stack=frames[:1])
+    bill = replace(WELL, running=6, oldest=(*hang, elsewhere))
+    ship = replace(WELL, name="ship", running=1, oldest=(replace(hang[0], offset=7),))
+    run = RunMetrics("billing", 1, now_ms=lambda: NOW_MS + 1_000)
+    worker = WorkerMetrics()
+    worker.snapshot(snapshot(handlers=(bill, ship)))
+    run.update(0, worker.report())
+    try:
+        shown = ended("--listen", run.start("127.0.0.1:0"), "--trace").stdout
+    finally:
+        run.stop()
+    below = shown[shown.index("\norders/0/0, ") + 1 :]
+    assert below == (
+        "orders/0/0, orders/0/1, orders/0/2 and 2 more (bill)\n"
+        "  /shop/bank.py:7 pay\n  /lib/socket.py:9 recv\n"
+        "orders/0/7 (ship)\n  /shop/bank.py:7 pay\n  /lib/socket.py:9 recv\n"
+        "orders/0/9 (bill)\n  /shop/bank.py:7 pay\n"
+    )
+
+
 def test_the_young_can_be_left_out(listen: str) -> None:
     """A bare number is no time."""
     rows = json.loads(ended("--listen", listen, "--older-than", "30s", "-o", "json").stdout)
