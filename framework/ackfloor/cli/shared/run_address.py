@@ -18,7 +18,7 @@ from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError, ConfigError
 from ackfloor.live.kept_orders import LONGEST_REASON
-from ackfloor.live.run_control import SCHEME
+from ackfloor.live.run_control import PATH, SCHEME
 from ackfloor.live.token import FIELD, read_token, token_path
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.app_sections import section_name
@@ -28,6 +28,11 @@ LAST_PORT = 65_535
 _PORTS = {"http": 80, "https": 443}
 #: Hosts and paths: no space, no control character, no user, query or fragment.
 _PLAIN = re.compile(r"[^\x00-\x20\x7f-\U0010ffff@?#\\]+")
+#: What to do about a worker that nobody can ask to do something.
+_NO_CONTROLS = (
+    "takes no requests: it is a worker inside a web service (app.running()), or a run with "
+    'app.control = "off"; change its settings file or environment and start it again'
+)
 #: Seconds for a run to answer with its state, which it has in memory.
 STATE_S = 5.0
 #: Seconds for a run to carry out a request: it waits for its workers.
@@ -206,8 +211,20 @@ def credentials(
     try:
         return listen, read_token(token_file, named)
     except ConfigError as exc:
+        if named == FIELD:
+            _refuse_without_controls(listen)
         failed = ControlFailed if named == FIELD else NoToken
         raise failed(str(exc)) from None
+
+
+def _refuse_without_controls(listen: str) -> None:
+    """Say of a run that takes no requests that it needs no token either; raises ControlFailed."""
+    try:
+        response, _ = _asked(listen, "POST", PATH, STATE_S, b"")
+    except ControlFailed:  # nobody is there: the missing token says so
+        return
+    if response.status == http.client.METHOD_NOT_ALLOWED:
+        raise ControlFailed(f"{listen} {_NO_CONTROLS}")
 
 
 def post(listen: str, token: str, path: str, tree: object) -> Any:
@@ -226,7 +243,7 @@ def post(listen: str, token: str, path: str, tree: object) -> Any:
         return answer
     why = answer.get("error", "") if isinstance(answer, dict) else ""
     if response.status == http.client.METHOD_NOT_ALLOWED:
-        why = 'it takes no settings (app.control = "off", or no ackfloor run)'
+        raise ControlFailed(f"{listen} {_NO_CONTROLS}")
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
 
 

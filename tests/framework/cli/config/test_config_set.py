@@ -148,14 +148,23 @@ def test_who_can_not_be_asked_is_exit_1(run: Run, tmp_path: Path) -> None:
             assert isinstance(result.exception, NoAddress)
             assert (result.exception.exit_code, result.stdout) == (Exit.USAGE, "")
             assert "write host:port" in str(result.exception)
-    run.controls.clear()
-    assert "takes no settings" in refused(run.set())
     run.token.remove()
     assert "--token-file" in refused(run.set())
     wrong = run.set("--token-file", token)
     assert isinstance(wrong.exception, NoToken)
     assert (wrong.exception.exit_code, wrong.stdout) == (Exit.USAGE, "")
     assert str(wrong.exception).startswith(f"--token-file='{token}': No such file or directory")
+
+
+@pytest.mark.parametrize("has_token", [True, False])
+def test_a_run_without_controls_needs_no_token(run: Run, has_token: bool) -> None:
+    """Such as a worker inside a web service: what to do is said, and not where a token would be."""
+    run.controls.clear()
+    if not has_token:
+        run.token.remove()
+    assert refused(run.set()).startswith(
+        f"{run.listen} takes no requests: it is a worker inside a web service (app.running()), or"
+    )
 
 
 def test_the_settings_file_may_name_address_and_token(run: Run, tmp_path: Path) -> None:
