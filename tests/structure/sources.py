@@ -27,6 +27,7 @@ PUBLIC_MODULES = (
     "ackfloor.delivery",
     "ackfloor.errors",
     "ackfloor.observe",
+    "ackfloor.operations",
     "ackfloor.redrive",
     "ackfloor.schemas",
     "ackfloor.testing",

@@ -49,7 +49,9 @@ PYDANTIC: Final = frozenset({"pydantic", "pydantic_core"})
 BELOW_SHELL: Final = ("core", "errors", "ports", "observe", "declarations")
 
 LAYERS: Final = {
-    "core": Layer(("ackfloor.core", "ackfloor.dead_letters"), stdlib=PURE),
+    "core": Layer(
+        ("ackfloor.core", "ackfloor.dead_letters", "ackfloor.operations.action_notes"), stdlib=PURE
+    ),
     "errors": Layer(("ackfloor.delivery", "ackfloor.errors"), ("core",)),
     "ports": Layer(("ackfloor.control", "ackfloor.ports"), ("core", "errors")),
     "observe": Layer(("ackfloor.observe",), ("core", "ports")),
@@ -66,7 +68,7 @@ LAYERS: Final = {
         dynamic=("ackfloor.app",),
     ),
     "kafka": Layer(
-        ("ackfloor.dead_letters.kafka", "ackfloor.kafka"),
+        ("ackfloor.dead_letters.kafka", "ackfloor.kafka", "ackfloor.operations.kafka"),
         BELOW_SHELL,
         frozenset({"confluent_kafka"}),
     ),
@@ -98,6 +100,7 @@ LAYERS: Final = {
             "ackfloor.embedded",
             "ackfloor.launch",
             "ackfloor.live",
+            "ackfloor.operations",
             "ackfloor.publishing",
             "ackfloor.redrive",
             "ackfloor.worker",

@@ -79,6 +79,11 @@ COMMANDS: Final = (
         "ackfloor.dead_letters.commands.dlq:dlq_app",
         "List, show, redrive and dispose of dead letters.",
     ),
+    (
+        "actions",
+        "ackfloor.cli.actions.action_commands:actions_app",
+        "What operators have done: who, when, what and why.",
+    ),
 )
 #: Of the commands that packages bring, the helps of those that come with ackfloor.
 SHORT_HELPS: Final = {

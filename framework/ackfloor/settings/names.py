@@ -39,7 +39,7 @@ OTHER_VARIABLES = ("ACKFLOOR_CONFIG", "ACKFLOOR_STATE_DIR", "ACKFLOOR_GROUP", "A
 #: Commands whose flags have twins named `ACKFLOOR_<COMMAND>_<FLAG>`. `handlers` is a section of
 #: settings as well: there it takes the second word to tell a twin from a misspelt setting.
 COMMANDS = (
-    "ACKS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "HANDLERS_LS",
+    "ACKS", "ACTIONS", "BREAKER", "BROKER", "CONFIG", "DEMO", "DLQ", "DOCTOR", "HANDLERS_LS",
     "HANDLERS_PAUSE", "HANDLERS_RESUME", "INFLIGHT", "LAG", "LANES", "POLICY", "RETRY", "RUN",
     "CONSOLE", "SPARK", "TOPICS",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ackfloor.operations import ActionLog, ActionNote
 from tests.redrive_stage import Stage
 
 
@@ -16,6 +17,15 @@ def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
     monkeypatch.chdir(tmp_path)
     return Stage(bootstrap_servers)
+
+
+@pytest.fixture(autouse=True)
+def notes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[ActionNote]:
+    """The notes of what commands did; kept here, not in Kafka, where a test needs no broker."""
+    found: list[ActionNote] = []
+    if request.node.get_closest_marker("kafka") is None:
+        monkeypatch.setattr(ActionLog, "write", lambda _log, note: found.append(note))
+    return found
 
 
 @pytest.fixture

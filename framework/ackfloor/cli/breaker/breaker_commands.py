@@ -13,7 +13,8 @@ import typer
 
 from ackfloor.cli.breaker.breaker_show import show
 from ackfloor.cli.shared.command_options import Commands
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.noting import Noting, end_by_workers
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
@@ -66,7 +67,8 @@ def open_(
     Exits with 5 if a worker has not answered or has refused.
     """
     terms = order_terms(for_, reason)
-    _force(credentials(listen, token_file, config), Action.OPEN, handler, terms, output)
+    run = credentials(listen, token_file, config)
+    _force(run, Action.OPEN, handler, terms, output, config)
 
 
 @breaker_app.command()
@@ -86,7 +88,8 @@ def close(
     refused.
     """
     terms = order_terms(for_, reason)
-    _force(credentials(listen, token_file, config), Action.CLOSE, handler, terms, output)
+    run = credentials(listen, token_file, config)
+    _force(run, Action.CLOSE, handler, terms, output, config)
 
 
 @breaker_app.command()
@@ -101,14 +104,23 @@ def auto(
 
     Exits with 5 if a worker has not answered or has refused.
     """
-    _force(credentials(listen, token_file, config), Action.AUTO, handler, {}, output)
+    run = credentials(listen, token_file, config)
+    _force(run, Action.AUTO, handler, {}, output, config)
 
 
 def _force(
-    run: tuple[str, str], action: Action, handler: str, terms: dict[str, Any], output: Output
+    run: tuple[str, str],
+    action: Action,
+    handler: str,
+    terms: dict[str, Any],
+    output: Output,
+    source: SettingsSource | None,
 ) -> None:
-    answer = post(*run, PATH, {"action": action, "handler": handler, **terms})
-    workers = answer["workers"]
+    given = {"for_s": terms.get("for_s"), "runs": [run[0]]}
+    with Noting(source, f"breaker {action}", terms.get("reason"), given).of([handler]) as ending:
+        answer = post(*run, PATH, {"action": action, "handler": handler, **terms})
+        workers = answer["workers"]
+        end_by_workers(ending, workers)
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
     else:

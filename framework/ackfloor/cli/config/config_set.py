@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.noting import Noting, ReasonOption, end_by_workers
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
@@ -39,6 +41,7 @@ def set_(
     token_file: TokenFileOption = None,
     config_file: ConfigOption = None,
     output: OutputOption = Output.table,
+    reason: ReasonOption = None,
 ) -> None:
     """Change a setting of a run while it runs; it lasts until the run ends.
 
@@ -46,13 +49,33 @@ def set_(
     records in flight at once. `--group` names the app where the file has several: the run must be
     of that group. The run writes its token to a file that only its user can read, and logs where.
     """
-    listen, token = credentials(listen, token_file, config_file)
-    answer = post(listen, token, PATH, {"set": {name: value}, "dry_run": dry_run})
+    run, body = credentials(listen, token_file, config_file), {"set": {name: value}}
+    if dry_run:
+        answer = post(*run, PATH, {**body, "dry_run": True})
+    else:
+        answer = _changed(run, name, {**body, "dry_run": False}, reason, config_file)
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
     else:
         _show(answer)
     exit_unless_all_applied(answer["workers"])
+
+
+def _changed(
+    run: tuple[str, str],
+    name: str,
+    body: Mapping[str, Any],
+    reason: str | None,
+    source: SettingsSource | None,
+) -> Any:
+    """Change it, and note it: the values as the run says they were and are."""
+    given: dict[str, Any] = {"runs": [run[0]]}
+    with Noting(source, "config set", reason, given).of([name]) as ending:
+        answer = post(*run, PATH, body)
+        for each in answer["changed"]:
+            given |= {"before": each["before"], "after": each["after"]}
+        end_by_workers(ending, answer["workers"], parked=answer["ends"])
+    return answer
 
 
 def _show(answer: Any) -> None:

@@ -15,7 +15,8 @@ import typer
 
 from ackfloor.cli.handlers.handler_list import ls
 from ackfloor.cli.shared.command_options import Commands
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption
+from ackfloor.cli.shared.noting import Noting
+from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
 from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.values.durations import format_duration
@@ -62,7 +63,8 @@ def pause(
     stays ready. Exits with 5 if a worker has not answered or has refused, and with 1 if all have.
     """
     terms = order_terms(for_, reason)
-    _order(PauseAction.PAUSE, handler, terms, Runs.of(listen, token_file, config), output)
+    runs = Runs.of(listen, token_file, config)
+    _order(PauseAction.PAUSE, handler, terms, runs, output, config)
 
 
 @handlers_app.command()
@@ -78,7 +80,8 @@ def resume(
     A pause that the handler asked for itself goes on. Exits with 5 if a worker has not answered or
     has refused, and with 1 if all have.
     """
-    _order(PauseAction.RESUME, handler, {}, Runs.of(listen, token_file, config), output)
+    runs = Runs.of(listen, token_file, config)
+    _order(PauseAction.RESUME, handler, {}, runs, output, config)
 
 
 @dataclass(slots=True)
@@ -106,6 +109,18 @@ class PauseOutcome:
         self.refused |= {f"{run} worker {n}": why for n, why in workers["refused"].items()}
         self.silent += [f"{run} worker {n}" for n in workers["silent"]]
 
+    @property
+    def whole(self) -> bool:
+        """Whether every worker did it."""
+        return not (self.refused or self.silent)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many workers did it, and how many did not."""
+        done = sum(map(len, self.applied.values()))
+        others = {"refused": len(self.refused), "silent": len(self.silent)}
+        return {"done": done, **{name: count for name, count in others.items() if count}}
+
 
 def _order(
     action: PauseAction,
@@ -113,8 +128,9 @@ def _order(
     terms: Mapping[str, Any],
     runs: Runs,
     output: Output,
+    source: SettingsSource | None,
 ) -> None:
-    """Have all runs pause or resume a handler, and say what they did.
+    """Have all runs pause or resume a handler, note it, and say what they did.
 
     Raises:
         ControlFailed: the only run does not answer, or refuses.
@@ -122,8 +138,11 @@ def _order(
     """
     outcome = PauseOutcome(action, handler, terms.get("for_s"), terms.get("reason", ""))
     body = {"action": action, "handler": handler, **terms}
-    for run, answer in runs.post(PATH, body, outcome.refused):
-        outcome.add(run, answer["workers"])
+    given = {"for_s": outcome.for_s, "runs": list(runs.tokens)}
+    with Noting(source, f"handlers {action}", outcome.reason, given).of([handler]) as ending:
+        for run, answer in runs.post(PATH, body, outcome.refused):
+            outcome.add(run, answer["workers"])
+        ending.whole, ending.counts = outcome.whole, outcome.counts
     if output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     else:
@@ -132,7 +151,7 @@ def _order(
         typer.secho(f"{who} did not take it: {why}", fg="red", err=True)
     for who in outcome.silent:
         typer.secho(f"no answer yet from {who}; see `ackfloor handlers ls`", fg="yellow", err=True)
-    if outcome.refused or outcome.silent:
+    if not outcome.whole:
         raise typer.Exit(Exit.PARTIAL if any(outcome.applied.values()) else Exit.FAILURE)
 
 

@@ -17,11 +17,13 @@ import typer
 from ackfloor.cli.lanes.lane_list import ls
 from ackfloor.cli.shared.command_options import Commands, Made
 from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     ConfigOption,
     DryRunOption,
     Output,
     OutputOption,
+    SettingsSource,
     YesOption,
 )
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption
@@ -116,12 +118,19 @@ _WhichOption = Annotated[Which, Made(Which.of)]
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How an order is carried out: by which runs, asked for or not, and how the result is shown."""
+    """How an order is carried out: by which runs, asked for or not, why, and how it is shown.
+
+    Attributes:
+        source: where the settings are that name the brokers, for the note of it.
+        reason: why, in the operator's words.
+    """
 
     runs: Runs
     dry_run: bool
     yes: bool
     output: Output
+    source: SettingsSource | None = None
+    reason: str | None = None
 
     @classmethod
     def of(
@@ -132,9 +141,11 @@ class How:
         token_file: TokenFileOption = None,
         config: ConfigOption = None,
         output: OutputOption = Output.table,
+        reason: ReasonOption = None,
     ) -> How:
         """From the options; raises ControlFailed as `Runs.of` does."""
-        return cls(Runs.of(listen, token_file, config), dry_run, yes, output)
+        runs = Runs.of(listen, token_file, config)
+        return cls(runs, dry_run, yes, output, config, reason)
 
 
 _HowOption = Annotated[How, Made(How.of)]
@@ -247,19 +258,34 @@ class Outcome:
         self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many lanes it was done to, and of the others how many for which reason."""
+        others = {"missing": len(self.missing), "refused": len(self.refused)}
+        named = {**others, "silent": len(self.silent), "freed": self.freed}
+        return {"done": self.done, **self.left, **{n: count for n, count in named.items() if count}}
+
+    @property
     def whole(self) -> bool:
         """Whether all that was named was reached."""
         return not (self.left or self.missing or self.refused or self.silent)
 
 
-def move_heads(action: Action, handler: str, which: Which, how: How, **more: object) -> None:
-    """Have all runs act on blocked lanes, and say what they did.
+def move_heads(
+    action: Action, handler: str, which: Which, how: How, command: str = "lanes", **more: object
+) -> None:
+    """Have all runs act on blocked lanes, note it, and say what they did.
+
+    Args:
+        command: the name under which it is noted, before the action's own.
 
     Raises:
         ControlFailed: the only run does not answer, or refuses.
         typer.Exit: it was not confirmed, or not all that was named was reached.
     """
     asked = {"action": action, "handler": handler, **which.asked, **more}
+    name = command if " " in command else f"{command} {action.replace('_', '-')}"
+    given = {**which.asked, **more, "runs": list(how.runs.tokens), "reason": None}
+    noting = Noting(how.source, name, how.reason, given)
     what = f"{_DONE[action]}{', with what waits behind' if more.get('followers') else ''}"
     if not (how.dry_run or how.yes):
         would = _ask(how, {**asked, "dry_run": True})
@@ -268,7 +294,12 @@ def move_heads(action: Action, handler: str, which: Which, how: How, **more: obj
             if would.freed:
                 text += f", {would.freed:,} of them freed, as they are dead-lettered already"
             confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
-    outcome = _ask(how, {**asked, "dry_run": how.dry_run})
+    if how.dry_run:
+        outcome = _ask(how, {**asked, "dry_run": True})
+    else:
+        with noting.of([handler]) as ending:
+            outcome = _ask(how, {**asked, "dry_run": False})
+            ending.whole, ending.counts = outcome.whole, outcome.counts
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     _report(outcome, what, quiet=how.output is Output.json)

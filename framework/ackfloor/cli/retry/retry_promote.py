@@ -16,6 +16,7 @@ import typer
 
 from ackfloor.cli.lanes.lane_commands import How, Which, move_heads
 from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.noting import BecauseOption, Noting
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
@@ -72,6 +73,7 @@ def promote(
     yes: YesOption = False,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -83,11 +85,12 @@ def promote(
     waiting in a worker of these runs.
     """
     meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.source, output)
+    how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
     if is_retry_topic(meant.topic):
-        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers, DID_NOT_FAIL), how)
+        noting = _noting(Action.PROMOTE, meant, wanted, brokers, because)
+        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers, DID_NOT_FAIL), how, noting)
     else:
-        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.source)
+        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.source, "retry promote")
 
 
 def bury(
@@ -97,6 +100,7 @@ def bury(
     yes: YesOption = False,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -107,11 +111,12 @@ def bury(
     were not waiting in a worker of these runs.
     """
     meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.source, output)
+    how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
     if is_retry_topic(meant.topic):
-        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers, _DEAD_ALREADY), how)
+        noting = _noting(Action.BURY, meant, wanted, brokers, because)
+        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers, _DEAD_ALREADY), how, noting)
     else:
-        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.source)
+        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.source, "retry bury")
 
 
 def is_retry_topic(topic: str) -> bool:
@@ -121,7 +126,12 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def _move_heads(
-    action: LaneAction, meant: Places, wanted: DeadLetterFilter, how: How, source: SettingsSource
+    action: LaneAction,
+    meant: Places,
+    wanted: DeadLetterFilter,
+    how: How,
+    source: SettingsSource,
+    command: str,
 ) -> None:
     """The same for records of a source topic: those that block their lane."""
     if meant.only is None:
@@ -133,7 +143,7 @@ def _move_heads(
     if not readers:
         runs = " or ".join(how.runs.tokens)
         raise ControlFailed(f"no worker of the run at {runs} reads {meant.topic}")
-    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how)
+    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how, command)
 
 
 def _readers(run: str, topic: str, how: How, source: SettingsSource) -> set[str]:
@@ -208,25 +218,47 @@ class Reached:
     silent: set[tuple[str, int]] = field(default_factory=set)
     unreached: dict[str, str] = field(default_factory=dict)
 
+    def all_of(self, meant: int) -> bool:
+        """Whether all runs answered, and did it to as many as were meant."""
+        return not (self.silent or self.unreached) and self.count >= meant
 
-def _carry_out(action: Action, meant: Selected, how: How) -> None:
+
+def _noting(
+    action: Action, meant: Places, wanted: DeadLetterFilter, brokers: Brokers, because: str | None
+) -> Noting:
+    """What is noted of it: which records were meant, and which of them were asked for."""
+    given = {"places": meant.texts(), "filter": wanted.to_dict()}
+    return Noting(brokers, f"retry {action}", because, given)
+
+
+def _carry_out(action: Action, meant: Selected, how: How, noting: Noting) -> None:
     topic, places = meant.topic, meant.places
     if meant.left:
         typer.secho(f"{meant.left:,} {_LEFT[action]}", err=True)
     if places and not (how.dry_run or how.yes):
         records = f"{len(places):,} records of {topic}"
         confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
-    asked = Action.COUNT if how.dry_run else action
-    reached = Reached(unreached=dict(how.runs.unreached))
-    for part in _parts(places):
-        body = {"action": asked, "topic": topic, "places": part}
+    reached, all_ = Reached(unreached=dict(how.runs.unreached)), len(places) + meant.gone
+    if how.dry_run:
+        _ask(Action.COUNT, meant, how, reached)
+    else:
+        parsed = parse_topic(topic)
+        with noting.of([topic], group="" if parsed is None else parsed.group) as ending:
+            _ask(action, meant, how, reached)
+            ending.whole = reached.all_of(all_)
+            ending.counts = {"done": reached.count, "meant": all_}
+    _tell(action, topic, all_, reached, how)
+    if not reached.all_of(all_):
+        raise typer.Exit(Exit.PARTIAL if reached.count else Exit.FAILURE)
+
+
+def _ask(action: Action, meant: Selected, how: How, reached: Reached) -> None:
+    """Give the order to all runs, and add up what they answer."""
+    for part in _parts(meant.places):
+        body = {"action": action, "topic": meant.topic, "places": part}
         for run, answer in how.runs.post(PATH, body, reached.unreached):
             reached.count += answer["count"]
             reached.silent.update((run, worker) for worker in answer["workers"]["silent"])
-    all_ = len(places) + meant.gone
-    _tell(action, topic, all_, reached, how)
-    if reached.silent or reached.unreached or reached.count < all_:
-        raise typer.Exit(Exit.PARTIAL if reached.count else Exit.FAILURE)
 
 
 def _tell(action: Action, topic: str, meant: int, reached: Reached, how: How) -> None:

@@ -175,11 +175,13 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
     from ackfloor.kafka.inspection.topic_checks import check_topics
     from ackfloor.kafka.topics.cluster_topics import Cluster
     from ackfloor.kafka.topics.topic_requirements import result_topics
+    from ackfloor.operations.kafka.action_topic import check_action_topic
 
     admin = connection.admin
     assert admin is not None
     consumer = {} if launch is None else launch.kafka_options().consumer
     yield kafka.group_protocol(admin, str(consumer.get("group.protocol", "classic")).lower())
+    yield check_action_topic(admin)
     if launch is None:
         return
     app, group = launch.settings.app, launch.settings.group

@@ -26,11 +26,20 @@ from ackfloor.kafka.topics.cluster_topics import Cluster
 from ackfloor.kafka.topics.topic_requirements import Action, TopicPlan
 from ackfloor.launch import Launch
 from ackfloor.loading import load_app
+from ackfloor.operations.kafka.action_topic import find_action_topic
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 topics_app = Commands(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
 
 
+_Actions = Annotated[
+    bool,
+    typer.Option(
+        "--actions",
+        help="Also the topic in which the actions of operators are noted; without it, the first "
+        "action creates it.",
+    ),
+]
 _Timeout = Annotated[str, typer.Option(help="How long to wait for a broker.")]
 
 
@@ -41,6 +50,7 @@ def plan(
         bool,
         typer.Option("--detailed-exitcode", help="Exit with 2 when something is to be created."),
     ] = False,
+    actions: _Actions = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
     brokers: AppBrokersOption = OF_SETTINGS,
@@ -50,7 +60,7 @@ def plan(
 
     For a handler with a pattern: the topics that match now.
     """
-    _, plans = _plan(app, factory, connect_timeout, brokers)
+    _, plans = _plan(app, factory, connect_timeout, brokers, actions=actions)
     _show(plans, output)
     if detailed_exitcode and any(p.action is Action.CREATE for p in plans):
         raise typer.Exit(Exit.USAGE)
@@ -61,13 +71,14 @@ def apply(
     app: AppArgument,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    actions: _Actions = False,
     factory: FactoryOption = False,
     connect_timeout: _Timeout = "30s",
     brokers: AppBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Create the missing topics. Existing ones are never changed or deleted."""
-    cluster, plans = _plan(app, factory, connect_timeout, brokers)
+    cluster, plans = _plan(app, factory, connect_timeout, brokers, actions=actions)
     _show(plans, output)
     missing = [p.topic for p in plans if p.action is Action.CREATE]
     if dry_run or not missing:
@@ -79,13 +90,17 @@ def apply(
 
 
 def _plan(
-    app: str, factory: bool, connect_timeout: str, brokers: Brokers
+    app: str, factory: bool, connect_timeout: str, brokers: Brokers, *, actions: bool
 ) -> tuple[Cluster, tuple[TopicPlan, ...]]:
     loaded = load_app(app, factory=factory)
     launch = Launch.of(loaded, flags=brokers.flags, config=brokers.config)
     cluster = Cluster(launch.kafka_options())
     cluster.wait(parse_duration(connect_timeout, field="--connect-timeout"))
-    return cluster, launch.matched_on(cluster).plan_topics(cluster)
+    plans = launch.matched_on(cluster).plan_topics(cluster)
+    if actions:
+        replication_factor = launch.settings.app.replication_factor
+        plans = (*plans, find_action_topic(launch.kafka_options(), replication_factor))
+    return cluster, plans
 
 
 def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:

@@ -11,8 +11,10 @@ from typing import Annotated
 
 import typer
 
+from ackfloor.cli.shared.noting import BecauseOption, Noting
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
+    Brokers,
     BrokersOption,
     DryRunOption,
     MaxOption,
@@ -42,6 +44,7 @@ def discard(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -51,8 +54,9 @@ def discard(
         Places.of(places).topic, "", job_name(), operator(), None, most,
         action=Disposition.DISCARDED,
     )  # fmt: skip
+    noting = _noting("dlq discard", brokers, order, Places.of(places), wanted, because)
     part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
-    carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+    carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json, noting=noting)
 
 
 def archive(
@@ -65,6 +69,7 @@ def archive(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -77,6 +82,7 @@ def archive(
         Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
         action=Disposition.ARCHIVED,
     )  # fmt: skip
+    noting = _noting("dlq archive", brokers, order, Places.of(places), wanted, because)
     part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
     if reading.rules.active:
         typer.secho("what [redaction] takes away will not be in the file", err=True)
@@ -84,7 +90,26 @@ def archive(
         if not dry_run:
             kept = stack.enter_context(DeadLetterArchive(file, order.dlq, reading.rules))
             part.keep = kept.keep
-        carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json)
+        as_json = output is Output.json
+        carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
+
+
+def _noting(
+    command: str,
+    brokers: Brokers,
+    order: Order,
+    places: Places,
+    wanted: DeadLetterFilter,
+    because: str | None,
+) -> Noting:
+    """What is noted of it; raises SettingError where the reason is too long."""
+    given = {
+        "places": places.texts(),
+        "filter": wanted.to_dict(),
+        "file": order.to or None,
+        "max": order.limit,
+    }
+    return Noting(brokers, command, because, given)
 
 
 def _part(

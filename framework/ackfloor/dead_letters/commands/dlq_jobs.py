@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ackfloor.cli.shared.confirmation import confirm
+from ackfloor.cli.shared.noting import BecauseOption, Noting
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.times import moment
+from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.selection import DeadLetterSelection, TopicsArgument
 from ackfloor.redrive import operator
 
@@ -59,13 +61,19 @@ def cancel(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
     yes: YesOption = False,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
     from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 
+    noting = Noting(brokers, "dlq cancel", because, {"job": job})
     reading = DeadLetterSelection.open(brokers)
     if not yes:
         confirm(f"End job {job}?", f"job {job} would be ended")
-    note = cancelled(reading.options, topic, job, operator())
+    parsed = parse_topic(topic)
+    group = "" if parsed is None else parsed.group
+    with noting.of([topic], group=group) as ending:
+        note = cancelled(reading.options, topic, job, operator())
+        ending.counts = {"done": note.done, "wanted": note.wanted}
     typer.echo(f"{note.job}: {note.state.value}, {note.done:,} of {note.wanted:,} {note.action}")

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from ackfloor.cli.shared.noting import BecauseOption, Noting
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
+    Brokers,
     BrokersOption,
     DryRunOption,
     MaxOption,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 
 Read = TypeVar("Read")
+#: What the note of a job holds only for `--resume`.
+_OF_RESUMING = frozenset({"ends", "topic_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,7 @@ def replay(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -192,8 +197,9 @@ def replay(
             Places(""), wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
             edit=edit_with or "",
         )  # fmt: skip
+        noting = _noting(brokers, asked, rate, because)
         parts = _parts_of_group(DeadLetterSelection.open(brokers), whose, asked, rate_per_s)
-        carry_out(parts, dry_run=dry_run, yes=yes, as_json=as_json)
+        carry_out(parts, dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
         return
     named = Places.of(places)
     given = (to, most, max_replays, named.only, edit, edit_with)
@@ -214,11 +220,25 @@ def replay(
             edit=str(edit or edit_with or ""),
         )  # fmt: skip
         order = Order(named.topic, asked.to, job_name(), operator(), limit=most)
+    noting = _noting(brokers, asked, rate, because, resume)
     order = replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays)
     # Who began a job has said so.
     part = _part(reading, order, asked, foreign=foreign or resume is not None)
     part.edit, part.rules = edits, reading.rules
-    carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json)
+    carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
+
+
+def _noting(
+    brokers: Brokers,
+    asked: Replay,
+    rate: str | None,
+    because: str | None,
+    resumed: str | None = None,
+) -> Noting:
+    """What is noted of it; raises SettingError where the reason is too long."""
+    given = {name: value for name, value in asked.to_dict().items() if name not in _OF_RESUMING}
+    given |= {"edit": asked.edit or None, "rate": rate, "resumed": resumed}
+    return Noting(brokers, "dlq replay", because, given)
 
 
 def _group_without_topic(group: str | None, resume: str | None, edit: Path | None) -> str:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.redrive_views import (
@@ -32,10 +34,12 @@ from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Wanted
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.errors import RedriveBusy
+from ackfloor.operations import Ending
 from ackfloor.redrive import parse_rate
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:
+    from ackfloor.cli.shared.noting import Noting
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
     from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 
@@ -78,13 +82,16 @@ def rate_of(text: str | None) -> float | None:
         raise typer.BadParameter(str(exc), param_hint="--rate") from None
 
 
-def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Show, ask, run, and print the result.
+def carry_out(
+    parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool, noting: Noting | None = None
+) -> None:
+    """Show, ask, run, note, and print the result.
 
     Args:
         parts: with one and the same action.
         dry_run: only show.
         yes: do not ask.
+        noting: what is noted of it in the actions topic; None for nothing.
 
     Raises:
         typer.Exit: 1 nothing could be done, 2 no confirmation, 5 some is left.
@@ -114,10 +121,33 @@ def carry_out(parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool) -> 
     for part in parts:
         if (other := part.job.active()) is not None:
             raise RedriveBusy(_busy_text(part.job.order.dlq, other))
-    tallies = _run(parts, as_json=as_json)
+    with _noted(parts, noting) as ending:
+        tallies = _run(parts, as_json=as_json)
+        _end(ending, tallies)
     if not all(tally.complete for tally in tallies):
         some = any(tally.sent for tally in tallies)
         raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
+
+
+def _noted(parts: Sequence[Part], noting: Noting | None) -> AbstractContextManager[Ending]:
+    """Note what is done with the dead letters of these topics, which are one group's, mostly."""
+    if noting is None:
+        return nullcontext(Ending())
+    topics = [part.job.order.dlq for part in parts]
+    groups = {parsed.group for topic in topics if (parsed := parse_topic(topic)) is not None}
+    group = groups.pop() if len(groups) == 1 else ""
+    return noting.of(topics, group, parts[0].job.order.job)
+
+
+def _end(ending: Ending, tallies: Sequence[Tally]) -> None:
+    """Note how a job ended: what it sent, what it left out and why, what it had no time for."""
+    ending.whole = all(tally.complete for tally in tallies)
+    ending.error = next((tally.stopped for tally in tallies if tally.stopped), "")
+    counts = Counter({"done": sum(tally.sent for tally in tallies)})
+    for tally in tallies:
+        counts.update({why.value: count for why, count in tally.left.items()})
+        counts.update({"remaining": tally.remaining} if tally.remaining else {})
+    ending.counts = dict(counts)
 
 
 def _busy_text(dlq: str, other: JobNote) -> str:

@@ -23,6 +23,7 @@ from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.requests import Change
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.observe import BreakerSnapshot
+from ackfloor.operations import ActionNote, ActionState
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
@@ -191,6 +192,23 @@ def test_each_command_is_told_to_people_and_to_programs(run: Run) -> None:
         (Action.AUTO, "bill", None, ""),
         (Action.CLOSE, "bill", 300.0, ""),
     ]
+
+
+def test_what_is_forced_is_noted(run: Run, notes: list[ActionNote]) -> None:
+    """With the reason; a refusal has no workers to count."""
+    run.breaker("open", "bill", "--for", "30m", "--reason", "bank closed")
+    run.becomes = replace(TAKEN, applied=(0,), silent=(1,))
+    run.breaker("auto", "bill")
+    run.becomes = ConfigError("HANDLER", "bil", "no handler of this run", "write it")
+    run.breaker("close", "bil")
+    opened, auto, refused = notes
+    assert (opened.action, opened.reason, opened.targets) == (
+        "breaker open", "bank closed", ("bill",),
+    )  # fmt: skip
+    assert opened.arguments["for_s"] == 1800.0
+    assert (opened.state, opened.counts) == (ActionState.DONE, {"done": 2})
+    assert (auto.state, auto.counts) == (ActionState.PARTIAL, {"done": 1, "silent": 1})
+    assert (refused.state, "no handler of this run" in refused.error) == (ActionState.FAILED, True)
 
 
 def test_workers_that_were_not_reached_are_exit_5(run: Run) -> None:

@@ -20,6 +20,7 @@ from ackfloor.live.frames import Overdue
 from ackfloor.live.requests import Change
 from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.token import TokenFile, token_path
+from ackfloor.operations import ActionNote, ActionState
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.live_settings import Changed
 from ackfloor_monitoring.serving.http_server import PageServer, Response
@@ -106,6 +107,23 @@ def test_a_dry_run_names_the_records(run: Run) -> None:
     assert len(run.set().stdout.splitlines()) == 3
     run.becomes = replace(DONE, ends=1, overdue=overdue[:1])
     assert run.set().stdout.splitlines()[-1] == "1 record in flight was parked at once"
+
+
+def test_a_change_is_noted(run: Run, notes: list[ActionNote]) -> None:
+    """As it was and is, with the reason; a dry run is none, and a refusal holds no value."""
+    run.set("--dry-run")
+    run.becomes = replace(DONE, ends=30)
+    run.set("--reason", "fewer at once")
+    run.set("--token-file", str(TokenFile(run.folder / "other", keep=False).path))
+    changed, refused = notes
+    assert (changed.action, changed.targets, changed.reason) == (
+        "config set", (NAME,), "fewer at once",
+    )  # fmt: skip
+    assert changed.arguments == {"runs": [run.listen], "before": "4", "after": "3"}
+    assert (changed.state, changed.counts) == (ActionState.DONE, {"done": 2, "parked": 30})
+    assert (refused.state, refused.arguments) == (ActionState.FAILED, {"runs": [run.listen]})
+    assert "not the token of this run" in refused.error
+    assert run.token.token not in f"{notes}"
 
 
 def test_a_value_it_has_already_is_no_change(run: Run) -> None:

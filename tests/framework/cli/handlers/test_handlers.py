@@ -19,6 +19,7 @@ from ackfloor.live.pause_orders import PATH, PauseAction, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.live.token import token_path
 from ackfloor.observe import BlockedLanes, BreakerSnapshot, RateSnapshot
+from ackfloor.operations import ActionNote, ActionState
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
@@ -126,6 +127,22 @@ def test_who_did_not_take_it_is_named(stages: tuple[Stage, Stage]) -> None:
     assert away.exit_code == Exit.PARTIAL
     assert f"{second.listen} did not take it: no run answers" in away.stderr
     assert isinstance(done("handlers pause", "bill", on=(second,)).exception, ControlFailed)
+
+
+def test_both_are_noted(stages: tuple[Stage, Stage], notes: list[ActionNote]) -> None:
+    """With the reason, for how long, at which runs, and how many workers did it."""
+    stages[1].silent = (0,)
+    done("handlers pause", "bill", "--for", "30m", "--reason", "migration", on=stages)
+    done("handlers resume", "bill", on=stages[:1])
+    paused, resumed = notes
+    assert (paused.action, paused.targets, paused.reason) == (
+        "handlers pause", ("bill",), "migration",
+    )  # fmt: skip
+    assert paused.arguments == {"for_s": 1800.0, "runs": [stage.listen for stage in stages]}
+    assert (paused.state, paused.counts) == (ActionState.PARTIAL, {"done": 2, "silent": 1})
+    assert (resumed.action, resumed.state, resumed.counts) == (
+        "handlers resume", ActionState.DONE, {"done": 2},
+    )  # fmt: skip
 
 
 def test_a_run_that_has_ended_keeps_no_other_from_pausing(

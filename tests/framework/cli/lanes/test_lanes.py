@@ -21,6 +21,7 @@ from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import PATH, LaneRequests
 from ackfloor.live.token import token_path
 from ackfloor.live.worker_orders import Answers, Tree
+from ackfloor.operations import ActionLog, ActionNote, ActionState
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
@@ -29,6 +30,8 @@ from tests.framework.live.test_lane_requests import Run
 from tests.monitoring.samples import handler, partition, snapshot
 
 TOKEN = "s3cret" * 8
+#: As it is before `notes` puts its own in its place.
+WRITE = ActionLog.write
 
 
 class AtAddress(Protocol):
@@ -143,6 +146,55 @@ def test_a_wait_under_way_is_changed(stages: tuple[Stage, Stage]) -> None:
     assert (moved.exit_code, moved.stderr) == (Exit.OK, "")
     rows = json.loads(done("lanes ls", "-o", "json", on=stages, token=False).stdout)
     assert {row["next_try_s"] for row in rows if row["key"] == "a"} == {3_596.0}
+
+
+def test_each_order_is_noted(stages: tuple[Stage, Stage], notes: list[ActionNote]) -> None:
+    """Once for all runs, with what was named, why, and how many were reached or were not."""
+    wanted = ("--key", "b", "--key", "nobody", "--reason", "the bank  is back", "--yes")
+    done("lanes retry", "bill", *wanted, on=stages)
+    done("lanes discard", "bill", "--all", "--reason", "tests", "--yes", on=stages)
+    retry, discard = notes
+    runs = [stage.listen for stage in stages]
+    assert (retry.action, retry.targets, retry.reason) == (
+        "lanes retry", ("bill",), "the bank is back",
+    )  # fmt: skip
+    assert retry.arguments == {"keys": ["b", "nobody"], "runs": runs}
+    assert (retry.state, retry.counts) == (ActionState.PARTIAL, {"done": 2, "missing": 1})
+    assert (discard.action, discard.reason) == ("lanes discard", "tests")
+    assert discard.arguments == {"all": True, "runs": runs}
+    assert TOKEN not in f"{notes}"
+
+
+def test_what_is_no_action_is_not_noted(
+    stages: tuple[Stage, Stage], notes: list[ActionNote]
+) -> None:
+    """A list, a dry run, and an order that nobody confirmed."""
+    done("lanes ls", on=stages, token=False)
+    done("lanes dead-letter", "bill", "--all", "--dry-run", on=stages)
+    done("lanes dead-letter", "bill", "--all", on=stages)
+    assert notes == []
+
+
+def test_what_fails_is_noted_as_well(stages: tuple[Stage, Stage], notes: list[ActionNote]) -> None:
+    """With the error that the operator saw."""
+    failed = done("lanes retry", "nobody", "--all", "--yes", on=stages[:1])
+    [note] = notes
+    assert note.state is ActionState.FAILED
+    assert failed.exit_code == Exit.FAILURE
+
+
+def test_what_can_not_be_noted_is_done_and_said(
+    stages: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The incident goes first: no broker is needed to act on a run."""
+    monkeypatch.setattr(ActionLog, "write", WRITE)
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    moved = done("lanes retry", "bill", "--all", "--yes", on=stages[:1])
+    assert (moved.exit_code, moved.stdout) == (Exit.OK, "bill: tried now: the heads of 3 lanes\n")
+    assert moved.stderr == (
+        "warning: this action is not noted in ackfloor--actions: no broker takes a connection "
+        "(127.0.0.1:1: Connection refused): set ACKFLOOR_BOOTSTRAP_SERVERS\n"
+    )
 
 
 def test_a_dry_run_says_what_it_would_be(stages: tuple[Stage, Stage]) -> None:

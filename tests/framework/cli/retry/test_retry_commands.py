@@ -19,6 +19,7 @@ from ackfloor.core.records.envelope import Reason, write_headers
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.topics.topic_ids import TopicIds
 from ackfloor.live.retry_requests import PATH
+from ackfloor.operations import ActionFilter, ActionLog, ActionState
 from tests.compatibility.cases import FOLLOWER, HELD
 from tests.framework.kafka.wire import fresh, options
 from tests.redrive_stage import Stage
@@ -189,10 +190,16 @@ def test_what_waits_behind_another_record_is_not_delivered_before_it(
     token.touch(0o600)
     token.write_text("t" * 32)
     run = ("--yes", "--listen", "127.0.0.1:1", "--token-file", str(token))
-    ended = retry(command, quarantined.tier, *run)
+    ended = retry(command, quarantined.tier, "--because", "the bank is back", *run)
     assert (ended.exit_code, asked) == (0, [list(range(meant))])
     assert told in ended.stderr
     assert f"{quarantined.tier}: {meant} of {meant} " in ended.stdout
+    log = ActionLog(options(quarantined.servers))
+    [note] = log.newest(ActionFilter(group=quarantined.group), 10)
+    assert (note.action, note.targets, note.reason) == (
+        f"retry {command}", (quarantined.tier,), "the bank is back",
+    )  # fmt: skip
+    assert (note.state, note.counts) == (ActionState.DONE, {"done": meant, "meant": meant})
     named = retry(command, f"{quarantined.tier}/0/8", *run)
     assert (named.exit_code, len(asked)) == (0, 1)
     assert named.stderr.startswith("1 ")

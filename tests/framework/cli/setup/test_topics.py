@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.setup.topics import topics_app
 from ackfloor.errors import ConfigError, KafkaUnreachable
+from ackfloor.operations import TOPIC
 from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.framework.kafka.wire import until
 
@@ -81,6 +82,16 @@ def test_apply_creates_what_is_missing_once(topic: str) -> None:
     assert topics("plan", "--detailed-exitcode").exit_code == 0
     again = topics("apply", "--yes")
     assert (again.exit_code, again.stderr) == (0, "")
+
+
+def test_the_topic_of_actions_is_made_where_that_is_asked_for(topic: str) -> None:
+    """Beside the app's own, for operators who may create none."""
+    assert TOPIC not in actions()
+    applied = topics("apply", "--actions", "--yes")
+    assert applied.exit_code == 0, applied.output
+    planned = json.loads(topics("plan", "--actions", "-o", "json").stdout)
+    [found] = [row for row in planned if row["topic"] == TOPIC]
+    assert (found["action"], found["partitions"]) == ("ok", 1)
 
 
 def test_a_missing_source_is_named(topic: str, tmp_path: Path) -> None:

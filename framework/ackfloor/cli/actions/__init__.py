@@ -1,0 +1,1 @@
+"""`ackfloor actions`: what operators have done to runs, retry topics and dead letters."""

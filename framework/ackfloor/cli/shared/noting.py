@@ -1,0 +1,123 @@
+"""Noting: how a command notes what it does in the actions topic, and warns where it can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final
+
+import typer
+
+from ackfloor.cli.shared.parameters import Brokers, SettingsSource
+from ackfloor.core.values.printable import plain
+from ackfloor.core.values.setting_error import SettingError
+from ackfloor.errors import AckfloorError
+from ackfloor.live.kept_orders import LONGEST_REASON
+from ackfloor.operations import TOPIC, ActionLog, ActionNote, Ending, new_note, noted
+from ackfloor.operations.action_notes import masked
+from ackfloor.redrive import operator
+from ackfloor.settings import Settings
+
+PROGRAM: Final = "command line"
+
+#: Where `--reason` means something else: a condition on dead letters.
+BecauseOption = Annotated[
+    str | None, typer.Option(help="Why you do it; `actions ls` shows it to others.")
+]
+ReasonOption = Annotated[
+    str | None, typer.Option(help="Why you do it; `actions ls` shows it to others.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Noting:
+    """What a command notes of what it does.
+
+    Attributes:
+        source: where the settings are that name the brokers.
+        action: the command, such as "dlq replay".
+        reason: why, in the operator's words.
+        arguments: what it was asked for; keys and headers in it are masked. What is added within
+            counts as well.
+
+    Raises:
+        SettingError: the reason is too long.
+    """
+
+    source: Brokers | SettingsSource | None
+    action: str
+    reason: str | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.reason or "") > LONGEST_REASON:
+            shown, most = f"{(self.reason or '')[:20]}...", f"at most {LONGEST_REASON} characters"
+            option = "--because" if self.action.startswith(("dlq", "retry")) else "--reason"
+            raise SettingError(option, shown, "too long to be shown", f"write {most}")
+
+    @contextmanager
+    def of(self, targets: Sequence[str], group: str = "", job: str = "") -> Iterator[Ending]:
+        """Note what is done within; see `operations.noted`. A warning says why nothing was noted.
+
+        Args:
+            targets: the handlers, topics or settings that it is done to.
+            group: theirs, where the command knows it.
+            job: the name of the job that it is, which has a note when it begins as well.
+        """
+        arguments = {**self.arguments, "job": job} if job else self.arguments
+        reason = " ".join((self.reason or "").split())
+        note = new_note(
+            self.action, PROGRAM, operator(), targets=targets, group=group, arguments=arguments,
+            reason=reason,
+        )  # fmt: skip
+        warned: list[str] = []
+
+        def write(each: ActionNote) -> None:
+            # Of a job one warning is enough, and one wait for a broker that is away.
+            if not warned and (why := self._why_unwritten(each)):
+                warned.append(why)
+                text = f"warning: this action is not noted in {TOPIC}: {plain(why)}"
+                typer.secho(text, fg="yellow", err=True)
+
+        with noted(note, write, job=bool(job)) as ending:
+            yield ending
+
+    def _why_unwritten(self, note: ActionNote) -> str:
+        """Write it; returns why it could not be written, "" where it was."""
+        from ackfloor.kafka.client.client_options import KafkaOptions
+
+        source = self.source or SettingsSource()
+        try:
+            settings = Settings.load(flags=source.flags, config=source.config)
+            rules = settings.redaction.rules()
+            texts = {name: rules.of_text(getattr(note, name)) or "" for name in ("reason", "error")}
+            given = {
+                name: value
+                for name, value in note.arguments.items()
+                if value not in (None, "", [], {})
+            }
+            told = replace(
+                note,
+                **texts,  # type: ignore[arg-type]
+                group=note.group or settings.app.group or "",
+                arguments=masked(given, rules),
+            )
+            ActionLog(KafkaOptions.of(settings.kafka)).write(told)
+        except (AckfloorError, SettingError) as exc:
+            return str(exc)
+        return ""
+
+
+def end_by_workers(ending: Ending, workers: Mapping[str, Any], **counts: int) -> None:
+    """An action ends as a run's answer says of its workers: applied, refused, silent.
+
+    Args:
+        counts: of what else, how many; none of zero is noted.
+    """
+    named = {name: len(workers[name]) for name in ("refused", "silent")} | counts
+    ending.whole = not (workers["refused"] or workers["silent"])
+    ending.counts = {
+        "done": len(workers["applied"]),
+        **{name: count for name, count in named.items() if count},
+    }
