@@ -289,6 +289,9 @@ def test_an_operator_looks_and_redrives_with_exactly_the_rights_of_the_guide(des
     assert end(broker, RETRY) == before
     broker.grant("operator", [transactional])
     until(lambda: desk.command(*replay, **login).returncode == 0, "it is sent")
+    listed = desk.command("actions", "ls", "--group", "billing", "-o", "json", **login)
+    sent, *_ = json.loads(listed.stdout)
+    assert (sent["action"], sent["state"], sent["counts"]["done"]) == ("dlq replay", "done", 1)
     for words in (("lag", "--group", "billing"), ("retry", "ls", "--group", "billing")):
         done = desk.command(*words, **login)
         assert done.returncode == 0, done.stderr

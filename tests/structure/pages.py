@@ -36,8 +36,8 @@ NEEDS_A_BROKER = "needs-broker"
 SHELLS = {"bash", "console", "sh", "shell"}
 # They start a broker, a run or Spark, or need one; the tests of the command line run them.
 ON_A_BROKER = {
-    *("acks", "breaker", "broker", "console", "demo", "dlq", "doctor", "handlers", "inflight"),
-    *("lag", "lanes", "retry", "run", "spark", "status", "topics"),
+    *("acks", "actions", "breaker", "broker", "console", "demo", "dlq", "doctor", "handlers"),
+    *("inflight", "lag", "lanes", "retry", "run", "spark", "status", "topics"),
 }
 # Runs each file as `python file` would; one that leaves with `sys.exit` would hide the others.
 _RUN_EACH = """

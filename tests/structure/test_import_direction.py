@@ -169,6 +169,7 @@ ALSO: Final = {
     "spark": frozenset(
         {
             "ackfloor.cli.shared.command_options",
+            "ackfloor.cli.shared.noting",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.rows",
             "ackfloor.cli.shared.times",

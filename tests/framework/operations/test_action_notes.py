@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from ackfloor.operations.action_notes import (
     masked,
     read_note,
 )
+from tests.structure.sources import REPOSITORY
 
 NOTE = ActionNote(
     id="20261128-120000-0a1b2c3d",
@@ -154,3 +156,11 @@ def test_no_source_topic_has_that_name() -> None:
     with pytest.raises(SettingError, match="--"):
         check_source_topic(TOPIC)
     assert parse_topic(TOPIC) is None
+
+
+def test_the_page_says_what_a_note_holds() -> None:
+    """All of it, in its order."""
+    page = (REPOSITORY / "docs/guide/actions.md").read_text()
+    _, _, table = page.partition("## What a note holds")
+    rows = re.findall(r"^\| `(\w+)` \|", table.partition("\n## ")[0], re.MULTILINE)
+    assert rows == list(json.loads(NOTE.to_bytes()))

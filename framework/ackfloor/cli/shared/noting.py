@@ -97,13 +97,13 @@ class Noting:
                 for name, value in note.arguments.items()
                 if value not in (None, "", [], {})
             }
-            told = replace(
+            kept = replace(
                 note,
                 **texts,  # type: ignore[arg-type]
                 group=note.group or settings.app.group or "",
                 arguments=masked(given, rules),
             )
-            ActionLog(KafkaOptions.of(settings.kafka)).write(told)
+            ActionLog(KafkaOptions.of(settings.kafka)).write(kept)
         except (AckfloorError, SettingError) as exc:
             return str(exc)
         return ""

@@ -88,12 +88,12 @@ def write_record(options: KafkaOptions, key: bytes, value: bytes) -> None:
     producer = make_client(Producer, "producer", config)
     failures = [f"not confirmed within {WRITE_MS // 1000} s"]
 
-    def told(error: KafkaError | None, message: Message) -> None:
+    def reported(error: KafkaError | None, message: Message) -> None:
         error = failure(error, message)
         failures[:] = [] if error is None else [error_text(error)]
 
     try:
-        producer.produce(TOPIC, value, key, partition=0, on_delivery=told)
+        producer.produce(TOPIC, value, key, partition=0, on_delivery=reported)
     except (BufferError, KafkaException) as exc:
         raise PublishFailed(f"{TOPIC}: {error_text(exc)}") from exc
     producer.flush(WRITE_MS / 1000 + 1.0)

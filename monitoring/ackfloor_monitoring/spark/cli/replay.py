@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ackfloor.cli.shared.noting import BecauseOption, Noting
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     BrokersOption,
@@ -46,6 +47,7 @@ def replay(
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
     yes: YesOption = False,
+    because: BecauseOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -55,6 +57,7 @@ def replay(
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
     """
     asked = {"table": table, "where": where}
+    noting = Noting(brokers, "spark replay", because, {**asked, "to": to, "rate": rate})
     order = Order("", to, job_name(), operator(), rate_of(rate), most, max_replays, asked=asked)
     options = brokers.options()
     chosen = _choose(table, where)
@@ -62,7 +65,7 @@ def replay(
         typer.secho(f"no dead letter meets --where {where!r}", err=True)
         return
     parts = [_part(options, order, each) for each in chosen]
-    carry_out(parts, dry_run=dry_run, yes=yes, as_json=output is Output.json)
+    carry_out(parts, dry_run=dry_run, yes=yes, as_json=output is Output.json, noting=noting)
 
 
 def _choose(table: str, where: str) -> list[Chosen]:
