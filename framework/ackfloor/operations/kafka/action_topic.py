@@ -83,7 +83,9 @@ def check_action_topic(admin: AdminClient) -> CheckResult:
 def write_record(options: KafkaOptions, key: bytes, value: bytes) -> None:
     """Write one record, and create the topic if it is missing; see `ActionLog.write`."""
     _refuse_without_listener(options)
-    Cluster(options).create([find_action_topic(options)])
+    plan = find_action_topic(options)
+    if plan.action is Action.CREATE:
+        Cluster(options).create([plan])
     config = {"log_level": 2, **producer_config(options), "delivery.timeout.ms": WRITE_MS}
     producer = make_client(Producer, "producer", config)
     failures = [f"not confirmed within {WRITE_MS // 1000} s"]
