@@ -65,7 +65,10 @@ class Shop:
     def command(self, *arguments: str) -> tuple[int, Any, str]:
         """Exit code, JSON and remarks of a command that asks all runs."""
         listens = [text for listen in self.listens for text in ("--listen", listen)]
-        ended = ackfloor(*arguments, "-o", "json", *listens, cwd=self.stage.folder)
+        ended = ackfloor(
+            *arguments, "-o", "json", *listens, cwd=self.stage.folder,
+            ACKFLOOR_BOOTSTRAP_SERVERS=self.stage.servers,
+        )  # fmt: skip
         return ended.returncode, json.loads(ended.stdout or "null"), ended.stderr
 
     def done(self, *arguments: str) -> int:

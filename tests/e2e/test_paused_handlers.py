@@ -40,7 +40,10 @@ def workers(run: Running) -> list[Mapping[str, Any]]:
 def command(stage: Stage, run: Running, *arguments: str) -> Any:
     """A command of `ackfloor handlers` that reaches every worker; its JSON."""
     listen = run.logged("metrics and health on ").rpartition("http://")[2]
-    ended = ackfloor("handlers", *arguments, "-o", "json", "--listen", listen, cwd=stage.folder)
+    ended = ackfloor(
+        "handlers", *arguments, "-o", "json", "--listen", listen, cwd=stage.folder,
+        ACKFLOOR_BOOTSTRAP_SERVERS=stage.servers,
+    )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (Exit.OK, "")
     return json.loads(ended.stdout)
 
