@@ -19,6 +19,7 @@ from ackfloor.core.state.snapshot import BlockedLanes
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import PATH, LaneRequests
+from ackfloor.live.run_control import PATH as CONFIG_PATH
 from ackfloor.live.token import token_path
 from ackfloor.live.worker_orders import Answers, Tree
 from ackfloor.operations import ActionLog, ActionNote, ActionState
@@ -46,7 +47,9 @@ class Stage:
     def __init__(self, *blocked: tuple[bytes, ...]) -> None:
         self.run = Run(*blocked)
         self.metrics = RunMetrics("billing", len(blocked), now_ms=lambda: START_MS + 4_000)
-        self.metrics.control(PATH, LaneRequests(TOKEN, self.take, anywhere=False))
+        # A run that takes requests takes them for its settings as well.
+        for path in (PATH, CONFIG_PATH):
+            self.metrics.control(path, LaneRequests(TOKEN, self.take, anywhere=False))
         self.show()
         self.listen = self.metrics.start("127.0.0.1:0")
 
