@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ackfloor import MissingExtra
+from ackfloor import ConfigError, MissingExtra
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor.cli.shared.run_address import NoAddress, address_of
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
@@ -75,7 +77,7 @@ def console(
             raise typer.BadParameter("goes with --token-file", param_hint="--add-token")
         typer.echo(add_token(token_file, add))
         return
-    host, port = parse_listen(listen)
+    host, port = _checked(listen, run or (), tls_certificate, tls_key)
     refuse_unsafe(listen, host, token_file, tls_certificate, role)
     public = None if url is None else public_url(url)
     try:
@@ -87,3 +89,26 @@ def console(
     names = own_names(host, public)
     gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
     serve(place, cluster, brokers, run, gate)
+
+
+def _checked(
+    listen: str, runs: Sequence[str], certificate: Path | None, key: Path | None
+) -> tuple[str, int]:
+    """Host and port of the console; refuses options that are wrong whatever there is to show.
+
+    Raises:
+        ConfigError: an address is none.
+        BadParameter: a key has no certificate, or a run's address is none.
+    """
+    if key is not None and certificate is None:
+        raise typer.BadParameter("goes with --tls-certificate", param_hint="--tls-key")
+    for each in runs:
+        try:
+            address_of(each)
+        except NoAddress as exc:
+            why = str(exc).replace("--listen", "--run")
+            raise typer.BadParameter(why, param_hint="--run") from exc
+    try:
+        return parse_listen(listen)
+    except ConfigError as exc:
+        raise ConfigError("--listen", listen, exc.why, exc.fix) from None

@@ -22,9 +22,9 @@ async def bill(order: bytes) -> None: ...
 """
 #: Options that take any text, a file, or what only the cluster or the user's code knows.
 ANYTHING = {
-    "--bootstrap-servers", "--config", "--edit", "--edit-with", "--error", "--file", "--group",
-    "--handler", "--key", "--log", "--name", "--reason", "--release", "--report", "--resume",
-    "--to", "--token-file", "--topic", "--data",
+    "--action", "--because", "--bootstrap-servers", "--by", "--config", "--edit", "--edit-with",
+    "--error", "--file", "--group", "--handler", "--key", "--log", "--name", "--reason",
+    "--release", "--report", "--resume", "--to", "--token-file", "--topic", "--data",
 }  # fmt: skip
 #: What a command needs before its options.
 NEEDS = {

@@ -31,14 +31,15 @@ def refused(*arguments: str) -> int:
     ("arguments", "code", "says"),
     [
         (["--listen", "0.0.0.0:9700"], Exit.USAGE, "without tokens everybody may come in"),
-        (["--listen", "9700"], Exit.START, "expected host:port"),
+        (["--listen", "9700"], Exit.USAGE, "expected host:port"),
         (["--add-token", "ann:admin"], Exit.USAGE, "goes with --token-file"),
         (["--token-file", "none.toml"], Exit.USAGE, "--token-file='none.toml': No such file"),
         (["--role", "root"], Exit.USAGE, "root"),
         (["--cluster", "a/b"], Exit.USAGE, "--cluster='a/b': can't be a part of an address"),
         (["--public-url", "a:1"], Exit.USAGE, "--public-url='a:1': is not a scheme and a host"),
         (["--tls-certificate", "none.pem"], Exit.USAGE, "--tls-certificate='none.pem'"),
-        (["--run", "nowhere"], Exit.USAGE, "not an address"),
+        (["--run", "nowhere"], Exit.USAGE, "--run='nowhere': not an address"),
+        (["--tls-key", "console.key"], Exit.USAGE, "goes with --tls-certificate"),
     ],
 )
 def test_what_it_can_not_start_with_is_refused(

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 from ackfloor.cli.handlers.handler_list import handler_rows
 from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.shared.parameters import Brokers
-from ackfloor.cli.shared.run_address import address_of
 from ackfloor.cli.status.entries import Entry, entries, with_handlers
 from ackfloor.cli.status.group_look import GroupLook, looks, open_in
 from ackfloor.cli.status.group_status import group_lines
@@ -103,7 +102,6 @@ class Cluster:
 
     Raises:
         ConfigError: the settings or a client property are refused.
-        NoAddress: an address is none.
     """
 
     def __init__(
@@ -112,8 +110,6 @@ class Cluster:
         self.name = name
         self._brokers = brokers
         self._listen = list(listen) if listen else None
-        for run in self._listen or ():
-            address_of(run)
         self._commands = NextCommands.after(self._listen, brokers)
         self._rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
