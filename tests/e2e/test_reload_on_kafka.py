@@ -62,6 +62,8 @@ def listen(run: Running) -> str:
 
 def config_set(stage: Stage, run: Running, *arguments: str, **given: str) -> Any:
     """`ackfloor config set` against a run; the result of the command."""
+    # The action is noted there.
+    given = {"ACKFLOOR_BOOTSTRAP_SERVERS": stage.servers, **given}
     return ackfloor("config", "set", *arguments, "--listen", listen(run), cwd=stage.folder, **given)
 
 

@@ -63,7 +63,7 @@ with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as page:
     told = page.read().decode()
 run.stop()
 assert 'ackfloor_workers_reporting{group="shop"} 1.0' in told, told
-(point,) = entry_points(group="ackfloor.commands")
+assert {point.name for point in entry_points(group="ackfloor.commands")} == {"console", "spark"}
 print("all is there")
 """
 FIXTURE = """
