@@ -43,6 +43,11 @@ class Ending:
         return ActionState.PARTIAL if self.counts.get("done") else ActionState.FAILED
 
 
+def counts_of(done: int, **others: int) -> dict[str, int]:
+    """The counts of an action: how many were done, and of what else there were some."""
+    return {"done": done, **{name: count for name, count in others.items() if count}}
+
+
 def new_note(
     action: str,
     program: str,

@@ -21,6 +21,7 @@ from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, orde
 from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.values.durations import format_duration
 from ackfloor.live.pause_orders import PATH, PauseAction
+from ackfloor.operations.noted import counts_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 handlers_app = Commands(
@@ -118,8 +119,7 @@ class PauseOutcome:
     def counts(self) -> dict[str, int]:
         """How many workers did it, and how many did not."""
         done = sum(map(len, self.applied.values()))
-        others = {"refused": len(self.refused), "silent": len(self.silent)}
-        return {"done": done, **{name: count for name, count in others.items() if count}}
+        return counts_of(done, refused=len(self.refused), silent=len(self.silent))
 
 
 def _order(

@@ -33,6 +33,7 @@ from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import PATH, is_base64, is_place
+from ackfloor.operations.noted import counts_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 lanes_app = Commands(
@@ -262,7 +263,7 @@ class Outcome:
         """How many lanes it was done to, and of the others how many for which reason."""
         others = {"missing": len(self.missing), "refused": len(self.refused)}
         named = {**others, "silent": len(self.silent), "freed": self.freed}
-        return {"done": self.done, **self.left, **{n: count for n, count in named.items() if count}}
+        return counts_of(self.done, **{**self.left, **named})
 
     @property
     def whole(self) -> bool:

@@ -16,7 +16,7 @@ import typer
 
 from ackfloor.cli.lanes.lane_commands import How, Which, move_heads
 from ackfloor.cli.shared.confirmation import confirm
-from ackfloor.cli.shared.noting import BecauseOption, Noting
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
@@ -73,7 +73,7 @@ def promote(
     yes: YesOption = False,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -100,7 +100,7 @@ def bury(
     yes: YesOption = False,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:

@@ -10,21 +10,19 @@ from typing import Annotated, Any, Final
 import typer
 
 from ackfloor.cli.shared.parameters import Brokers, SettingsSource
+from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.values.printable import plain
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError
-from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.operations import TOPIC, ActionLog, ActionNote, Ending, new_note, noted
 from ackfloor.operations.action_notes import masked
+from ackfloor.operations.noted import counts_of
 from ackfloor.redrive import operator
 from ackfloor.settings import Settings
 
 PROGRAM: Final = "command line"
 
-#: Where `--reason` means something else: a condition on dead letters.
-BecauseOption = Annotated[
-    str | None, typer.Option(help="Why you do it; `actions ls` shows it to others.")
-]
+#: `--because` where `--reason` means something else: a condition on dead letters.
 ReasonOption = Annotated[
     str | None, typer.Option(help="Why you do it; `actions ls` shows it to others.")
 ]
@@ -51,10 +49,8 @@ class Noting:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.reason or "") > LONGEST_REASON:
-            shown, most = f"{(self.reason or '')[:20]}...", f"at most {LONGEST_REASON} characters"
-            option = "--because" if self.action.startswith(("dlq", "retry")) else "--reason"
-            raise SettingError(option, shown, "too long to be shown", f"write {most}")
+        filters = self.action.startswith(("dlq", "retry", "spark"))
+        checked_reason("--because" if filters else "--reason", self.reason)
 
     @contextmanager
     def of(self, targets: Sequence[str], group: str = "", job: str = "") -> Iterator[Ending]:
@@ -115,9 +111,6 @@ def end_by_workers(ending: Ending, workers: Mapping[str, Any], **counts: int) ->
     Args:
         counts: of what else, how many; none of zero is noted.
     """
-    named = {name: len(workers[name]) for name in ("refused", "silent")} | counts
     ending.whole = not (workers["refused"] or workers["silent"])
-    ending.counts = {
-        "done": len(workers["applied"]),
-        **{name: count for name, count in named.items() if count},
-    }
+    others = {name: len(workers[name]) for name in ("refused", "silent")}
+    ending.counts = counts_of(len(workers["applied"]), **others, **counts)

@@ -253,15 +253,20 @@ def order_terms(for_: str | None, reason: str | None) -> dict[str, Any]:
     Raises:
         SettingError: one of them has an invalid value.
     """
-    terms: dict[str, Any] = {"reason": reason or ""}
-    if len(terms["reason"]) > LONGEST_REASON:
-        shown, most = f"{terms['reason'][:20]}...", f"at most {LONGEST_REASON} characters"
-        raise SettingError("--reason", shown, "too long to be shown", f"write {most}")
+    terms: dict[str, Any] = {"reason": checked_reason("--reason", reason)}
     if for_ is not None:
         terms["for_s"] = parse_duration(for_, field="--for")
         if not terms["for_s"]:
             raise SettingError("--for", for_, "no time at all", 'write a duration such as "30m"')
     return terms
+
+
+def checked_reason(option: str, reason: str | None) -> str:
+    """An operator's reason, empty where there is none; raises SettingError for one too long."""
+    if len(reason or "") > LONGEST_REASON:
+        shown, most = f"{(reason or '')[:20]}...", f"at most {LONGEST_REASON} characters"
+        raise SettingError(option, shown, "too long to be shown", f"write {most}")
+    return reason or ""
 
 
 def _asked(

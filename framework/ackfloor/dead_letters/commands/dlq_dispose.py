@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.shared.noting import BecauseOption, Noting
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
@@ -44,7 +44,7 @@ def discard(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
@@ -69,7 +69,7 @@ def archive(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ackfloor.cli.shared.confirmation import confirm
-from ackfloor.cli.shared.noting import BecauseOption, Noting
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOption, YesOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.times import moment
@@ -61,7 +61,7 @@ def cancel(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.")],
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job, as `dlq jobs` names it.")],
     yes: YesOption = False,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """End a job, wherever it runs: it can write nothing more. What it has done stays done."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ackfloor.cli.shared.noting import BecauseOption, Noting
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
@@ -179,7 +179,7 @@ def replay(
     foreign: ForeignOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:

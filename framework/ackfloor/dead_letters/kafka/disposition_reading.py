@@ -7,15 +7,13 @@ A job that has just taken that id therefore reads all of them, and no other job 
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from ackfloor.dead_letters.kafka.record_reading import (
     EOF,
-    PATIENCE_S,
-    next_batch,
+    batches,
     offset_of,
     read_error,
     reading_consumer,
@@ -55,14 +53,9 @@ class DispositionsLog:
     def _read(self, consumer: Consumer, disposed: Disposed) -> None:
         consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])
         reading = set(self._next)
-        until_s = time.monotonic() + PATIENCE_S
+        arriving = batches(consumer, self._topic)
         while reading:
-            batch = next_batch(consumer)
-            if batch:
-                until_s = time.monotonic() + PATIENCE_S
-            elif time.monotonic() >= until_s:
-                raise silent(self._topic)
-            for message in batch:
+            for message in next(arriving):
                 partition, error = message.partition() or 0, message.error()
                 if error is None:
                     key, value = message.key(), message.value()

@@ -127,13 +127,7 @@ class DeadLetterReader:
 
     def _messages(self, partition: int) -> Iterator[Message | None]:
         """Records from where the partition is assigned, and None at its end."""
-        until_s = time.monotonic() + PATIENCE_S
-        while True:
-            batch = next_batch(self._consumer)
-            if batch:
-                until_s = time.monotonic() + PATIENCE_S
-            elif time.monotonic() >= until_s:
-                raise silent(self._topic)
+        for batch in batches(self._consumer, self._topic):
             for message in batch:
                 error = message.error()
                 if error is None:
@@ -151,6 +145,22 @@ class DeadLetterReader:
     def close(self) -> None:
         """Close the client."""
         self._consumer.close()
+
+
+def batches(consumer: Consumer, topic: str) -> Iterator[list[Message]]:
+    """The next records again and again, also where none came; without end.
+
+    Raises:
+        KafkaUnreachable: the broker says nothing for a minute.
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        batch = next_batch(consumer)
+        if batch:
+            until_s = time.monotonic() + PATIENCE_S
+        elif time.monotonic() >= until_s:
+            raise silent(topic)
+        yield batch
 
 
 def next_batch(consumer: Consumer) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import closing
 from heapq import merge
@@ -12,13 +11,11 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from ackfloor.dead_letters.kafka.record_reading import (
     EOF,
-    PATIENCE_S,
     REQUEST_S,
-    next_batch,
+    batches,
     offset_of,
     read_error,
     reading_consumer,
-    silent,
 )
 from ackfloor.dead_letters.kafka.redrive_topics import known_topics
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -67,14 +64,9 @@ def _piece(consumer: Consumer, partition: int, start: int, end: int) -> list[Mes
     """The records from one offset to before another, as far as they are there."""
     consumer.assign([TopicPartition(TOPIC, partition, start)])
     found: list[Message] = []
-    until_s = time.monotonic() + PATIENCE_S
+    arriving = batches(consumer, TOPIC)
     while True:
-        batch = next_batch(consumer)
-        if batch:
-            until_s = time.monotonic() + PATIENCE_S
-        elif time.monotonic() >= until_s:
-            raise silent(TOPIC)
-        for message in batch:
+        for message in next(arriving):
             error = message.error()
             if error is not None and error.code() == EOF:
                 return found

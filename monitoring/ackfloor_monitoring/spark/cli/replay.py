@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackfloor.cli.shared.noting import BecauseOption, Noting
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     BrokersOption,
@@ -47,7 +47,7 @@ def replay(
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
     yes: YesOption = False,
-    because: BecauseOption = None,
+    because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
