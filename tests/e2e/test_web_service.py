@@ -136,8 +136,9 @@ def test_a_request_is_answered_by_what_a_handler_did(servers: str, tmp_path: Pat
     """In the same process, on the same loop; its pages are mounted, and a signal ends it all."""
     with serving(tmp_path, servers) as service:
         assert [service.order(n, 500 + n) for n in range(5)] == [500 + n for n in range(5)]
-        status, ready = service.get("/ackfloor/readyz")
-        assert (status, json.loads(ready)["ready"]) == (200, True)
+        # The worker reports its state a moment after it has handled its first record.
+        until(lambda: service.get("/ackfloor/readyz")[0] == 200)
+        assert json.loads(service.get("/ackfloor/readyz")[1])["ready"] is True
         assert service.get("/ackfloor/livez")[0] == 200
         state = json.loads(service.get("/ackfloor/state")[1])
         assert (state["group"], list(state["workers"])) == ("shop", ["0"])

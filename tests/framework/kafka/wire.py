@@ -175,6 +175,11 @@ class Listener:
         """Offsets in the order in which they were reported."""
         return [record.offset() for record in self.records]
 
+    @property
+    def places(self) -> set[tuple[int, int]]:
+        """The partition and offset of each record, however often it was read."""
+        return {(record.partition(), record.offset()) for record in self.records}
+
 
 def pump(source: KafkaSource, done: Callable[[], object], bound_s: float = BOUND_S) -> None:
     """Poll until a condition holds."""
