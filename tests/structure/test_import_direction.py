@@ -164,6 +164,7 @@ ALSO: Final = {
             "ackfloor.cli.status.status_line",
             "ackfloor.core.values.durations",
             "ackfloor.core.values.printable",
+            "ackfloor.operations.run_client",
         }
     ),
     "spark": frozenset(

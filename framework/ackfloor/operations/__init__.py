@@ -1,13 +1,24 @@
 """Operations: what operators do to runs and dead letters, noted where everybody can read it.
 
-The one way to act. The command line stands on it today, a console will: what the one has done, the
-other shows. It has four parts, and a family of actions (lanes, retry topics, dead letters,
-handlers, settings) moves here part by part:
+The one way to act. The command line and the console stand on it: what the one has done, the other
+shows. It has four parts, and a family of actions (retry topics, dead letters, settings) moves here
+part by part; those of handlers (`HandlerPause`) and lanes (`LaneMove`) are here:
 
-* read: what is there; no note is written.
-* judge: a dry run, with the count and a sample of what would be done; no note is written.
+* read: what a run says (`ask_state`); no note is written.
+* judge: a dry run, with the count of what would be done (`LaneMove.judge`); no note is written.
 * act: done under `noted`, with who, from where, what, why and a correlation id.
-* audit: `ActionLog`, which writes and reads these notes. Only this part is here so far.
+* audit: `ActionLog`, which writes and reads these notes.
+
+An order to runs, and the newest notes of all that was done:
+
+    from ackfloor.operations import LaneAction, LaneMove, Runs, new_note, noted
+
+    runs = Runs({"127.0.0.1:9600": token})
+    move = LaneMove(LaneAction.RETRY, "bill", {"all": True})
+    print(move.judge(runs).done)
+    note = new_note(move.name, "our tool", by="ann@ops-1", targets=["bill"])
+    with noted(note, ActionLog(kafka_options()).write) as ending:
+        print(move.act(runs, ending).counts)
 
     from ackfloor.operations import ActionFilter, ActionLog
     from ackfloor.redrive import kafka_options
@@ -22,9 +33,21 @@ can't be written means: the command line warns and acts all the same.
 
 from __future__ import annotations
 
+from ackfloor.core.messages.lane_order import Action as LaneAction
+from ackfloor.live.pause_orders import PauseAction
 from ackfloor.operations.action_log import ActionLog
-from ackfloor.operations.action_notes import TOPIC, ActionFilter, ActionNote, ActionState
+from ackfloor.operations.action_notes import (
+    TOPIC,
+    ActionFilter,
+    ActionNote,
+    ActionState,
+    redacted,
+)
+from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
+from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
 from ackfloor.operations.noted import Ending, new_note, noted
+from ackfloor.operations.run_client import ControlFailed, ask_state
+from ackfloor.operations.runs import Runs
 
 __all__ = [
     "TOPIC",
@@ -32,7 +55,17 @@ __all__ = [
     "ActionLog",
     "ActionNote",
     "ActionState",
+    "ControlFailed",
     "Ending",
+    "HandlerPause",
+    "LaneAction",
+    "LaneMove",
+    "LaneOutcome",
+    "PauseAction",
+    "PauseOutcome",
+    "Runs",
+    "ask_state",
     "new_note",
     "noted",
+    "redacted",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -144,6 +144,13 @@ def latest_of_each(newest_first: Iterable[ActionNote]) -> Iterator[ActionNote]:
         if note.id not in seen:
             seen.add(note.id)
             yield note
+
+
+def redacted(note: ActionNote, rules: Redaction) -> ActionNote:
+    """A note as it may be written: its texts and arguments as `[redaction]` leaves them."""
+    given = {k: value for k, value in note.arguments.items() if value not in (None, "", [], {})}
+    reason, error = rules.of_text(note.reason) or "", rules.of_text(note.error) or ""
+    return replace(note, reason=reason, error=error, arguments=masked(given, rules))
 
 
 def masked(arguments: Mapping[str, Any], rules: Redaction) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 
 from ackfloor import ConfigError, MissingExtra
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
-from ackfloor.cli.shared.run_address import NoAddress, address_of
+from ackfloor.operations.run_client import NoAddress, address_of
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names, public_url

@@ -21,11 +21,11 @@ from ackfloor.cli.shared.run_address import (
     credentials,
     exit_unless_all_applied,
     order_terms,
-    post,
 )
 from ackfloor.core.values.durations import format_duration
 from ackfloor.live.breaker_orders import Action
 from ackfloor.live.breaker_requests import PATH
+from ackfloor.operations.run_client import post
 
 breaker_app = Commands(
     name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True

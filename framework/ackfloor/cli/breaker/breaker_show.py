@@ -9,16 +9,10 @@ import typer
 
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    ListenOption,
-    age_s,
-    read_state,
-    unreported,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration
+from ackfloor.operations.run_client import ControlFailed, age_s, unreported, workers_of
 
 COLUMNS = (
     "handler", "workers", "state", "since", "failing", "error", "allowed", "beyond",

@@ -15,9 +15,9 @@ from ackfloor.cli.shared.run_address import (
     TokenFileOption,
     credentials,
     exit_unless_all_applied,
-    post,
 )
 from ackfloor.live.run_control import PATH
+from ackfloor.operations.run_client import post
 
 #: How many running deliveries the table names.
 MOST_SHOWN = 20

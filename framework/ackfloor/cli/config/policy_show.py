@@ -9,8 +9,9 @@ import typer
 
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import ListenOption, read_state, workers_of
+from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.core.values.durations import format_duration
+from ackfloor.operations.run_client import workers_of
 
 COLUMNS = (
     "handler", "consume_timeout", "ordering", "concurrency", "on_failure", "after_dead_letter",

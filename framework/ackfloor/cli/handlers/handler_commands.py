@@ -7,9 +7,8 @@ a run that is not given with `--listen` goes on as before.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
@@ -18,10 +17,11 @@ from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.noting import Noting
 from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
-from ackfloor.cli.shared.runs import Runs
+from ackfloor.cli.shared.run_tokens import runs_with_tokens
 from ackfloor.core.values.durations import format_duration
-from ackfloor.live.pause_orders import PATH, PauseAction
-from ackfloor.operations.noted import counts_of
+from ackfloor.live.pause_orders import PauseAction
+from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
+from ackfloor.operations.runs import Runs
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 handlers_app = Commands(
@@ -63,9 +63,8 @@ def pause(
     resumed: also redeliveries and trials of the circuit breaker. /readyz has a note, and the run
     stays ready. Exits with 5 if a worker has not answered or has refused, and with 1 if all have.
     """
-    terms = order_terms(for_, reason)
-    runs = Runs.of(listen, token_file, config)
-    _order(PauseAction.PAUSE, handler, terms, runs, output, config)
+    order = HandlerPause(PauseAction.PAUSE, handler, **order_terms(for_, reason))
+    _order(order, runs_with_tokens(listen, token_file, config), output, config)
 
 
 @handlers_app.command()
@@ -81,68 +80,20 @@ def resume(
     A pause that the handler asked for itself goes on. Exits with 5 if a worker has not answered or
     has refused, and with 1 if all have.
     """
-    runs = Runs.of(listen, token_file, config)
-    _order(PauseAction.RESUME, handler, {}, runs, output, config)
+    order = HandlerPause(PauseAction.RESUME, handler)
+    _order(order, runs_with_tokens(listen, token_file, config), output, config)
 
 
-@dataclass(slots=True)
-class PauseOutcome:
-    """What all runs did, as JSON shows it.
-
-    Attributes:
-        for_s: how long the pause lasts; None until further notice.
-        applied: run -> its workers that did it.
-        refused: run, and worker -> why it did nothing.
-        silent: run and worker, of those that have not answered.
-    """
-
-    action: str
-    handler: str
-    for_s: float | None
-    reason: str
-    applied: dict[str, list[int]] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
-
-    def add(self, run: str, workers: Mapping[str, Any]) -> None:
-        """One run's answer."""
-        self.applied[run] = workers["applied"]
-        self.refused |= {f"{run} worker {n}": why for n, why in workers["refused"].items()}
-        self.silent += [f"{run} worker {n}" for n in workers["silent"]]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every worker did it."""
-        return not (self.refused or self.silent)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many workers did it, and how many did not."""
-        done = sum(map(len, self.applied.values()))
-        return counts_of(done, refused=len(self.refused), silent=len(self.silent))
-
-
-def _order(
-    action: PauseAction,
-    handler: str,
-    terms: Mapping[str, Any],
-    runs: Runs,
-    output: Output,
-    source: SettingsSource | None,
-) -> None:
+def _order(order: HandlerPause, runs: Runs, output: Output, source: SettingsSource | None) -> None:
     """Have all runs pause or resume a handler, note it, and say what they did.
 
     Raises:
         ControlFailed: the only run does not answer, or refuses.
         typer.Exit: not every worker did it.
     """
-    outcome = PauseOutcome(action, handler, terms.get("for_s"), terms.get("reason", ""))
-    body = {"action": action, "handler": handler, **terms}
-    given = {"for_s": outcome.for_s, "runs": list(runs.tokens)}
-    with Noting(source, f"handlers {action}", outcome.reason, given).of([handler]) as ending:
-        for run, answer in runs.post(PATH, body, outcome.refused):
-            outcome.add(run, answer["workers"])
-        ending.whole, ending.counts = outcome.whole, outcome.counts
+    noting = Noting(source, order.name, order.reason, order.arguments(runs))
+    with noting.of([order.handler]) as ending:
+        outcome = order.act(runs, ending)
     if output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     else:

@@ -9,17 +9,11 @@ import typer
 
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import (
-    ListensOption,
-    age_s,
-    read_state,
-    runs_of,
-    unreported,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import ListensOption, read_state, runs_of
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.values.durations import format_duration, format_rounded
 from ackfloor.core.values.rates import format_rate
+from ackfloor.operations.run_client import age_s, unreported, workers_of
 
 COLUMNS = (
     "handler", "workers", "ordering", "concurrency", "running", "queued", "on_failure",

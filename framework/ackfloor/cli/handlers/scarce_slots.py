@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ackfloor.cli.shared.run_address import age_s, workers_of
 from ackfloor.core.values.durations import format_duration, format_rounded
 from ackfloor.core.values.printable import plain
+from ackfloor.operations.run_client import age_s, workers_of
 
 #: How many keys a line names.
 MOST_NAMED = 5

@@ -7,9 +7,8 @@ so nothing is lost by it: a head that is being delivered or written is left as i
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -27,13 +26,14 @@ from ackfloor.cli.shared.parameters import (
     YesOption,
 )
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption
-from ackfloor.cli.shared.runs import Runs
-from ackfloor.core.messages.lane_order import EXHAUSTED, PARKED, TOO_MANY, Action
+from ackfloor.cli.shared.run_tokens import runs_with_tokens
+from ackfloor.core.messages.lane_order import Action
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.kept_orders import LONGEST_REASON
-from ackfloor.live.lane_requests import PATH, is_base64, is_place
-from ackfloor.operations.noted import counts_of
+from ackfloor.live.lane_requests import is_base64, is_place
+from ackfloor.operations.lane_moves import DONE, LEFT, LaneMove, LaneOutcome
+from ackfloor.operations.runs import Runs
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 lanes_app = Commands(
@@ -45,26 +45,6 @@ lanes_app.command()(ls)
 
 _Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
 _Reason = Annotated[str, typer.Option(help="Why, for the workers' log.")]
-
-_DONE = {
-    Action.RETRY: "tried now",
-    Action.DELAY: "given another time",
-    Action.PARK: "parked in a retry topic",
-    Action.DEAD_LETTER: "on the way to the dead-letter topic",
-    Action.DISCARD: "discarded",
-}
-_LEFT = {
-    TOO_MANY: "is more than one order writes: give the order again",
-    PARKED: "is quarantined, so it is in a retry topic already: left as it is",
-    EXHAUSTED: "has no attempt left, so it can't be parked: dead-letter it, or leave it to a trial",
-    "running": "is being delivered: left as it is",
-    "queued": "is about to be delivered: left as it is",
-    "withheld": "waits for a trial of the circuit breaker, which decides when: left as it is",
-    "dead_lettering": "is on its way to the dead-letter topic already",
-    "moving": "is being written, or not read back yet: left as it is, give the order again",
-    "held": "is dead-lettered already and holds its key: left as it is; `lanes retry` frees the "
-    "key, `lanes dead-letter --followers` gives up what waits behind it",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +124,8 @@ class How:
         output: OutputOption = Output.table,
         reason: ReasonOption = None,
     ) -> How:
-        """From the options; raises ControlFailed as `Runs.of` does."""
-        runs = Runs.of(listen, token_file, config)
+        """From the options; raises ControlFailed as `runs_with_tokens` does."""
+        runs = runs_with_tokens(listen, token_file, config)
         return cls(runs, dry_run, yes, output, config, reason)
 
 
@@ -161,7 +141,7 @@ def retry(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     with --all that is every such key. What is due of a paused handler starts when it is resumed.
     Exits with 5 where not all that was named was reached.
     """
-    move_heads(Action.RETRY, handler, which, how)
+    move_heads(LaneMove(Action.RETRY, handler, which.asked), how)
 
 
 @lanes_app.command()
@@ -176,7 +156,8 @@ def delay(
     For this wait alone; `config set` changes the retry policy. Exits with 5 where not all that was
     named was reached.
     """
-    move_heads(Action.DELAY, handler, which, how, delay_s=parse_duration(by, field="DURATION"))
+    delay_s = parse_duration(by, field="DURATION")
+    move_heads(LaneMove(Action.DELAY, handler, which.asked, {"delay_s": delay_s}), how)
 
 
 @lanes_app.command()
@@ -187,7 +168,7 @@ def park(handler: _Handler, which: _WhichOption, how: _HowOption) -> None:
     Those of quarantined keys are parked already. Exits with 5 where not all that was named was
     reached.
     """
-    move_heads(Action.PARK, handler, which, how)
+    move_heads(LaneMove(Action.PARK, handler, which.asked), how)
 
 
 @lanes_app.command("dead-letter")
@@ -208,7 +189,8 @@ def dead_letter(
 
     Exits with 5 where not all that was named was reached.
     """
-    move_heads(Action.DEAD_LETTER, handler, which, how, followers=followers)
+    more = {"followers": followers}
+    move_heads(LaneMove(Action.DEAD_LETTER, handler, which.asked, more), how)
 
 
 @lanes_app.command()
@@ -222,85 +204,31 @@ def discard(handler: _Handler, reason: _Reason, which: _WhichOption, how: _HowOp
     if not reason.strip() or len(reason) > LONGEST_REASON:
         fix = f"write 1 to {LONGEST_REASON} characters"
         raise SettingError("--reason", f"{reason[:20]}...", "no reason that can be logged", fix)
-    move_heads(Action.DISCARD, handler, which, how, reason=reason)
+    move_heads(LaneMove(Action.DISCARD, handler, which.asked, {"reason": reason}), how)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What all runs did, as JSON shows it.
-
-    Attributes:
-        done: how many lanes it was done to, or would be.
-        freed: how many of them were quarantined keys that were held, and are free now.
-        left: what other heads were doing, which were left as they are -> how many.
-        missing: what was named and waits in no worker that answered.
-        refused: run and worker -> why it did nothing.
-        silent: run and worker, of those that did not answer.
-    """
-
-    action: str
-    handler: str
-    dry_run: bool
-    done: int = 0
-    freed: int = 0
-    left: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
-
-    def add(self, run: str, answer: Mapping[str, Any]) -> None:
-        """One run's answer."""
-        self.done += answer["done"]
-        # An older run does not tell, and frees nothing.
-        self.freed += answer.get("freed", 0)
-        # No Counter is stored: `asdict` would count its items.
-        self.left = dict(Counter(self.left) + Counter(answer["left"]))
-        self.refused |= {f"{run} worker {n}": why for n, why in answer["refused"].items()}
-        self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many lanes it was done to, and of the others how many for which reason."""
-        others = {"missing": len(self.missing), "refused": len(self.refused)}
-        named = {**others, "silent": len(self.silent), "freed": self.freed}
-        return counts_of(self.done, **{**self.left, **named})
-
-    @property
-    def whole(self) -> bool:
-        """Whether all that was named was reached."""
-        return not (self.left or self.missing or self.refused or self.silent)
-
-
-def move_heads(
-    action: Action, handler: str, which: Which, how: How, command: str = "lanes", **more: object
-) -> None:
+def move_heads(move: LaneMove, how: How) -> None:
     """Have all runs act on blocked lanes, note it, and say what they did.
-
-    Args:
-        command: the name under which it is noted, before the action's own.
 
     Raises:
         ControlFailed: the only run does not answer, or refuses.
         typer.Exit: it was not confirmed, or not all that was named was reached.
     """
-    asked = {"action": action, "handler": handler, **which.asked, **more}
-    name = command if " " in command else f"{command} {action.replace('_', '-')}"
-    given = {**which.asked, **more, "runs": list(how.runs.tokens), "reason": None}
-    noting = Noting(how.source, name, how.reason, given)
-    what = f"{_DONE[action]}{', with what waits behind' if more.get('followers') else ''}"
+    followers = ", with what waits behind" if move.more.get("followers") else ""
+    what = f"{DONE[move.action]}{followers}"
     if not (how.dry_run or how.yes):
-        would = _ask(how, {**asked, "dry_run": True})
+        would = move.judge(how.runs)
         if would.done:
-            text = f"{_heads(would.done)} of {handler} would be {what}"
+            text = f"{_heads(would.done)} of {move.handler} would be {what}"
             if would.freed:
                 text += f", {would.freed:,} of them freed, as they are dead-lettered already"
             confirm(f"{text[0].upper()}{text[1:]}. Go on?", text)
     if how.dry_run:
-        outcome = _ask(how, {**asked, "dry_run": True})
+        outcome = move.judge(how.runs)
     else:
-        with noting.of([handler]) as ending:
-            outcome = _ask(how, {**asked, "dry_run": False})
-            ending.whole, ending.counts = outcome.whole, outcome.counts
+        noting = Noting(how.source, move.name, how.reason, move.arguments(how.runs))
+        with noting.of([move.handler]) as ending:
+            outcome = move.act(how.runs, ending)
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     _report(outcome, what, quiet=how.output is Output.json)
@@ -312,21 +240,7 @@ def _heads(count: int) -> str:
     return f"the heads of {count:,} {'lane' if count == 1 else 'lanes'}"
 
 
-def _ask(how: How, asked: dict[str, object]) -> Outcome:
-    """What all runs answer; raises ControlFailed where the only one does not."""
-    outcome = Outcome(str(asked["action"]), str(asked["handler"]), bool(asked["dry_run"]))
-    missing: list[set[str]] = []
-    order: dict[str, None] = {}
-    for run, answer in how.runs.post(PATH, asked, outcome.refused):
-        outcome.add(run, answer)
-        missing.append(set(answer["missing"]))
-        order |= dict.fromkeys(answer["missing"])
-    nowhere = set.intersection(*missing) if missing else set()
-    outcome.missing = [name for name in order if name in nowhere]
-    return outcome
-
-
-def _report(outcome: Outcome, what: str, *, quiet: bool) -> None:
+def _report(outcome: LaneOutcome, what: str, *, quiet: bool) -> None:
     """Say what was done on standard output, unless it was said, and the rest on standard error."""
     if not quiet:
         would = "would be " if outcome.dry_run else ""
@@ -337,7 +251,7 @@ def _report(outcome: Outcome, what: str, *, quiet: bool) -> None:
             keys = f"{outcome.freed:,} {'key' if outcome.freed == 1 else 'keys'}"
             typer.echo(f"{outcome.handler}: {would}freed: {keys} that a dead-lettered record held")
     for doing, count in outcome.left.items():
-        typer.secho(f"{count:,} {_LEFT[doing]}", fg="yellow", err=True)
+        typer.secho(f"{count:,} {LEFT[doing]}", fg="yellow", err=True)
     if outcome.missing:
         names = ", ".join(outcome.missing)
         typer.secho(

@@ -9,14 +9,9 @@ import typer
 
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import (
-    ListensOption,
-    read_state,
-    runs_of,
-    unreported,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import ListensOption, read_state, runs_of
 from ackfloor.core.values.suggestions import there_are
+from ackfloor.operations.run_client import unreported, workers_of
 
 COLUMNS = (
     "record", "handler", "key", "state", "head", "attempt", "error", "blocked_s", "next_try_s",

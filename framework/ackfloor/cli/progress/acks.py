@@ -17,13 +17,9 @@ from ackfloor.cli.progress.progress_watch import (
 )
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
-from ackfloor.cli.shared.run_address import (
-    ListenOption,
-    address_of,
-    state_if_any,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import ListenOption, state_if_any
 from ackfloor.core.acks.ack_strip import WIDTH, ack_strip
+from ackfloor.operations.run_client import address_of, workers_of
 
 if TYPE_CHECKING:
     from ackfloor.core.acks.progress import Progress

@@ -26,7 +26,7 @@ from ackfloor.cli.shared.parameters import (
 )
 from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
-from ackfloor.cli.shared.run_address import ListenOption, address_of, state_if_any, workers_of
+from ackfloor.cli.shared.run_address import ListenOption, state_if_any
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
@@ -45,6 +45,7 @@ from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import place_of
 from ackfloor.dead_letters.rules.cause_groups import CauseGroups
+from ackfloor.operations.run_client import address_of, workers_of
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction

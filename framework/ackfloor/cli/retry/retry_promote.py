@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.lanes.lane_commands import How, Which, move_heads
+from ackfloor.cli.lanes.lane_commands import How, move_heads
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
@@ -27,13 +27,7 @@ from ackfloor.cli.shared.parameters import (
     YesOption,
 )
 from ackfloor.cli.shared.read_count import counted
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    ListensOption,
-    TokenFileOption,
-    read_state,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, read_state
 from ackfloor.core.messages.lane_order import Action as LaneAction
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
@@ -43,6 +37,8 @@ from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH
+from ackfloor.operations.lane_moves import LaneMove
+from ackfloor.operations.run_client import ControlFailed, workers_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 _Places = Annotated[
@@ -143,7 +139,8 @@ def _move_heads(
     if not readers:
         runs = " or ".join(how.runs.tokens)
         raise ControlFailed(f"no worker of the run at {runs} reads {meant.topic}")
-    move_heads(action, readers.pop(), Which({"places": meant.texts()}), how, command)
+    which = {"places": meant.texts()}
+    move_heads(LaneMove(action, readers.pop(), which, command=command), how)
 
 
 def _readers(run: str, topic: str, how: How, source: SettingsSource) -> set[str]:

@@ -12,9 +12,10 @@ from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, noisy_key_rema
 from ackfloor.cli.lanes.lane_list import lane_remarks
 from ackfloor.cli.shared.parameters import ConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
-from ackfloor.cli.shared.run_address import ListenOption, age_s, read_state, unreported, workers_of
+from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.printable import plain
+from ackfloor.operations.run_client import age_s, unreported, workers_of
 
 COLUMNS = ("record", "handler", "attempt", "running_s", "left_s", "behind", "worker", "pid")
 #: The columns that a narrow table drops, in this order.

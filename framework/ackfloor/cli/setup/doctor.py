@@ -22,7 +22,7 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
 )
 from ackfloor.cli.shared.rows import json_text
-from ackfloor.cli.shared.run_address import ListensOption, address_of, runs_of
+from ackfloor.cli.shared.run_address import ListensOption, runs_of
 from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
 from ackfloor.core.values.doctor_result import CheckResult, passes
 from ackfloor.core.values.durations import format_duration, parse_duration
@@ -32,6 +32,7 @@ from ackfloor.declare.topic_patterns import Matches, listed
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.loading import load_app
+from ackfloor.operations.run_client import address_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:

@@ -7,14 +7,9 @@ from typing import Any
 
 import ackfloor
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    read_readiness,
-    read_state,
-    unreported,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import read_state
 from ackfloor.core.values.doctor_result import CheckResult, State
+from ackfloor.operations.run_client import ControlFailed, read_readiness, unreported, workers_of
 from ackfloor.settings.app_sections import section_name
 
 

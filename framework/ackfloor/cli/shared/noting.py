@@ -14,8 +14,15 @@ from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.values.printable import plain
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError
-from ackfloor.operations import TOPIC, ActionLog, ActionNote, Ending, new_note, noted
-from ackfloor.operations.action_notes import masked
+from ackfloor.operations import (
+    TOPIC,
+    ActionLog,
+    ActionNote,
+    Ending,
+    new_note,
+    noted,
+    redacted,
+)
 from ackfloor.operations.noted import counts_of
 from ackfloor.redrive import operator
 from ackfloor.settings import Settings
@@ -86,19 +93,8 @@ class Noting:
         source = self.source or SettingsSource()
         try:
             settings = Settings.load(flags=source.flags, config=source.config)
-            rules = settings.redaction.rules()
-            texts = {name: rules.of_text(getattr(note, name)) or "" for name in ("reason", "error")}
-            given = {
-                name: value
-                for name, value in note.arguments.items()
-                if value not in (None, "", [], {})
-            }
-            kept = replace(
-                note,
-                **texts,  # type: ignore[arg-type]
-                group=note.group or settings.app.group or "",
-                arguments=masked(given, rules),
-            )
+            kept = redacted(note, settings.redaction.rules())
+            kept = replace(kept, group=note.group or settings.app.group or "")
             ActionLog(KafkaOptions.of(settings.kafka)).write(kept)
         except (AckfloorError, SettingError) as exc:
             return str(exc)

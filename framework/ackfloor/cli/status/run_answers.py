@@ -8,14 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    address_of,
-    read_readiness,
-    read_state,
-    runs_of,
-    workers_of,
-)
+from ackfloor.cli.shared.run_address import read_state, runs_of
+from ackfloor.operations.run_client import ControlFailed, address_of, read_readiness, workers_of
 
 #: So many are asked at once: one that is away may take five seconds to say nothing.
 AT_ONCE: Final = 16

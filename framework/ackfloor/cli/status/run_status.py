@@ -16,12 +16,12 @@ from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
 from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, held_up
 from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
 from ackfloor.cli.run.inflight import running_rows
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer
 from ackfloor.cli.status.status_line import State, StatusLine, counted
 from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.durations import format_duration, format_rounded
+from ackfloor.operations.run_client import ControlFailed
 
 #: What `/readyz` calls an open circuit breaker: it is shown from `/state`, of all workers together.
 BREAKER: Final = "faults.breaker"

@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.breaker.breaker_show import COLUMNS
 from ackfloor.cli.main import cli
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.control import Control
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
@@ -24,6 +23,7 @@ from ackfloor.live.requests import Change
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.observe import BreakerSnapshot
 from ackfloor.operations import ActionNote, ActionState
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics

@@ -14,13 +14,14 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.config.config_set import MOST_SHOWN
 from ackfloor.cli.config.config_show import config_app
-from ackfloor.cli.shared.run_address import ControlFailed, NoAddress, NoToken
+from ackfloor.cli.shared.run_address import NoToken
 from ackfloor.control import Control
 from ackfloor.live.frames import Overdue
 from ackfloor.live.requests import Change
 from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.token import TokenFile, token_path
 from ackfloor.operations import ActionNote, ActionState
+from ackfloor.operations.run_client import ControlFailed, NoAddress
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.live_settings import Changed
 from ackfloor_monitoring.serving.http_server import PageServer, Response

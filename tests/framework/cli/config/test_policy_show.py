@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 
 from ackfloor import App
 from ackfloor.cli.main import cli
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.declare.registration import OnFailure
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.framework.runtime.live import live

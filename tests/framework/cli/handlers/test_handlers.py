@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.handlers.handler_list import COLUMNS
 from ackfloor.cli.main import cli
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import ConfigError
 from ackfloor.live.kept_orders import LONGEST_REASON
@@ -20,6 +19,7 @@ from ackfloor.live.requests import Change
 from ackfloor.live.token import token_path
 from ackfloor.observe import BlockedLanes, BreakerSnapshot, RateSnapshot
 from ackfloor.operations import ActionNote, ActionState
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics

@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
 from ackfloor.cli.retry import retry_commands
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.state.snapshot import BlockedLanes
 from ackfloor.core.values.setting_error import SettingError
@@ -23,6 +22,7 @@ from ackfloor.live.run_control import PATH as CONFIG_PATH
 from ackfloor.live.token import token_path
 from ackfloor.live.worker_orders import Answers, Tree
 from ackfloor.operations import ActionLog, ActionNote, ActionState
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.main import cli
 from ackfloor.cli.progress.progress_watch import NotThere
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.acks.gap_set import GapSet
+from ackfloor.operations.run_client import ControlFailed
 from tests.framework.cli.command import Running
 from tests.framework.cli.progress.test_lag import committed, metadata
 from tests.framework.kafka.wire import fresh, make_topic, produce

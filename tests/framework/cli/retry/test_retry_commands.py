@@ -13,13 +13,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from ackfloor.cli.retry.retry_commands import retry_app
-from ackfloor.cli.shared.runs import Runs
 from ackfloor.core.acks.gap_set import GapSet, encode, topic_hash
 from ackfloor.core.records.envelope import Reason, write_headers
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.topics.topic_ids import TopicIds
 from ackfloor.live.retry_requests import PATH
 from ackfloor.operations import ActionFilter, ActionLog, ActionState
+from ackfloor.operations.runs import Runs
 from tests.compatibility.cases import FOLLOWER, HELD
 from tests.framework.kafka.wire import fresh, options
 from tests.redrive_stage import Stage

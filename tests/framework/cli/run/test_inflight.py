@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, noisy_key_remarks
 from ackfloor.cli.main import cli
-from ackfloor.cli.shared.run_address import ControlFailed
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.observe import (
     BlockedLanes,
@@ -22,6 +21,7 @@ from ackfloor.observe import (
     NoisyKeys,
     RunningDelivery,
 )
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.http_server import PageServer, Request, Response

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ackfloor import App
 from ackfloor.cli.main import cli
-from ackfloor.cli.shared.run_address import Address, NoAddress, address_of
+from ackfloor.operations.run_client import Address, NoAddress, address_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 

@@ -1,4 +1,4 @@
-"""Runs: those of a group that `--listen` names, and one request to all of them."""
+"""Runs: those of a group that an order is meant for, and one request to all of them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ackfloor.cli.shared.parameters import ConfigOption
-from ackfloor.cli.shared.run_address import (
-    ControlFailed,
-    ListensOption,
-    NoAddress,
-    TokenFileOption,
-    credentials,
-    post,
-    runs_of,
-)
+from ackfloor.operations.run_client import ControlFailed, post
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +20,6 @@ class Runs:
 
     tokens: Mapping[str, str]
     unreached: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        listen: ListensOption = None,
-        token_file: TokenFileOption = None,
-        config: ConfigOption = None,
-    ) -> Runs:
-        """From the options; raises ControlFailed where an address is none, or no run has a token.
-
-        A run that has ended has taken its token with it: the others can be reached all the same.
-        """
-        tokens, unreached = dict[str, str](), dict[str, str]()
-        asked = runs_of(listen, config)
-        for run in asked:
-            try:
-                _, tokens[run] = credentials(run, token_file, config)
-            except NoAddress:
-                raise
-            except ControlFailed as exc:
-                if len(asked) == 1:
-                    raise
-                unreached[run] = str(exc)
-        if not tokens:
-            raise ControlFailed("; ".join(unreached.values()))
-        return cls(tokens, unreached)
 
     @property
     def alone(self) -> bool:
