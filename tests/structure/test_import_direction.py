@@ -152,6 +152,7 @@ ALSO: Final = {
     "console": frozenset(
         {
             "ackfloor.cli.handlers.handler_list",
+            "ackfloor.cli.lanes.lane_list",
             "ackfloor.cli.run.inflight",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.run_address",
@@ -164,6 +165,7 @@ ALSO: Final = {
             "ackfloor.cli.status.status_line",
             "ackfloor.core.values.durations",
             "ackfloor.core.values.printable",
+            "ackfloor.operations.lane_moves",
             "ackfloor.operations.run_client",
         }
     ),

@@ -30,6 +30,14 @@ def console(
             show_default="the one in the settings",
         ),
     ] = None,
+    run_token_file: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS=FILE",
+            help="The file with a run's token, for what an operator does; repeatable.",
+            show_default="the run's own",
+        ),
+    ] = None,
     cluster: Annotated[
         str, typer.Option(help="What this Kafka cluster is called in the console's addresses.")
     ] = "kafka",
@@ -69,8 +77,10 @@ def console(
 ) -> None:
     """Serve a console that shows what is wrong, in a browser.
 
-    It asks Kafka and the runs that --run names while somebody looks, and changes nothing. Beyond a
-    loopback address it needs tokens and TLS. Without tokens everybody who reaches it is a reader.
+    It asks Kafka and the runs that --run names while somebody looks. An operator moves lanes and
+    pauses handlers there; each action is noted in Kafka first, see `ackfloor actions`. Beyond a
+    loopback address it needs tokens and TLS. Without tokens everybody who reaches it is a reader,
+    who only looks.
     """
     if add is not None:
         if token_file is None:
@@ -78,6 +88,7 @@ def console(
         typer.echo(add_token(token_file, add))
         return
     host, port = _checked(listen, run or (), tls_certificate, tls_key)
+    token_files = dict(_token_file(each) for each in run_token_file or ())
     refuse_unsafe(listen, host, token_file, tls_certificate, role)
     public = None if url is None else public_url(url)
     try:
@@ -88,7 +99,21 @@ def console(
     secure = place.secure if public is None else public.scheme == "https"
     names = own_names(host, public)
     gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
-    serve(place, cluster, brokers, run, gate)
+    serve(place, cluster, brokers, run, gate, token_files)
+
+
+def _token_file(given: str) -> tuple[str, Path]:
+    """The address of a run, and the file of its token; raises BadParameter for anything else."""
+    address, _, file = given.partition("=")
+    if not file:
+        why = f"{given!r} names no file: write 127.0.0.1:9600=/run/secrets/token"
+        raise typer.BadParameter(why, param_hint="--run-token-file")
+    try:
+        address_of(address)
+    except NoAddress as exc:
+        why = str(exc).replace("--listen", "--run-token-file")
+        raise typer.BadParameter(why, param_hint="--run-token-file") from exc
+    return address, Path(file)
 
 
 def _checked(

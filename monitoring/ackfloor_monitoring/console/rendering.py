@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse
 
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.core.values.printable import plain
+from ackfloor_monitoring.console.acts.order_text import done_of, left_of, title_of
 from ackfloor_monitoring.console.pages.console_page import Page
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -30,9 +31,13 @@ def _templates() -> Environment:
     found.filters |= {
         "clock": clock,
         "commands": commands,
+        "done_of": done_of,
         "duration": format_rounded,
+        "left_of": left_of,
+        "moment": moment,
         "number": number,
         "plain": plain,
+        "title_of": title_of,
     }
     return found
 
@@ -48,12 +53,21 @@ def rendered_part(page: Page, context: dict[str, Any]) -> str:
 
 
 def clock(at_ms: int) -> Markup:
-    """A time, exact in UTC; the page's script shows it in the reader's own zone."""
+    """A time of today, exact in UTC; the page's script shows it in the reader's own zone."""
+    return _time(at_ms, "%H:%M:%S UTC", "")
+
+
+def moment(at_ms: int) -> Markup:
+    """A time with its day, likewise."""
+    return _time(at_ms, "%Y-%m-%d %H:%M:%S UTC", "day")
+
+
+def _time(at_ms: int, shown: str, kind: str) -> Markup:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     exact = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        at.isoformat(timespec="milliseconds"), exact, f"{at:%H:%M:%S} UTC"
-    )
+    marked = Markup('<time datetime="{}" title="{}"{}>{}</time>')
+    with_day = Markup(' data-shown="day"') if kind else ""
+    return marked.format(at.isoformat(timespec="milliseconds"), exact, with_day, f"{at:{shown}}")
 
 
 def commands(text: str) -> Markup:

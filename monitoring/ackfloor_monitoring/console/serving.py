@@ -7,10 +7,11 @@ import logging
 import re
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import typer
@@ -66,13 +67,19 @@ class Place:
 
 
 def serve(
-    place: Place, name: str, brokers: Brokers, runs: Sequence[str] | None, gate: Gate
+    place: Place,
+    name: str,
+    brokers: Brokers,
+    runs: Sequence[str] | None,
+    gate: Gate,
+    token_files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
     """Serve the console of a cluster.
 
     Args:
         name: of the cluster, in addresses.
         runs: the addresses of its runs; None for the one in the settings.
+        token_files: address of a run -> the file with its token, where that is not the run's own.
 
     Raises:
         ConfigError: the address, the certificate, the name or a setting is refused.
@@ -81,7 +88,8 @@ def serve(
         fix = "letters, digits and . _ -, at most 63 of them"
         raise ConfigError("--cluster", name, "can't be a part of an address", fix)
     with ThreadPoolExecutor(ASKING, "console") as asking, place.bound() as bound:
-        server = server_of(console_app([Cluster(name, brokers, runs, asking)], gate), place)
+        cluster = Cluster(name, brokers, runs, asking, token_files)
+        server = server_of(console_app([cluster], gate), place)
         scheme = "https" if place.secure else "http"
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

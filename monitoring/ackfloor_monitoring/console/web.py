@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
-from urllib.parse import parse_qsl
+from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -21,17 +20,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
-from ackfloor_monitoring.console.access.roles import MEANINGS
+from ackfloor_monitoring.console.access.roles import MEANINGS, Right
+from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
+from ackfloor_monitoring.console.acts.acting import Acting
+from ackfloor_monitoring.console.forms import form_of, headers_of
+from ackfloor_monitoring.console.pages.actions_page import ACTIONS
 from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
+from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.rendering import rendered, rendered_part
 from ackfloor_monitoring.console.static_files import static_file
 
-PAGES: Final = (OVERVIEW, IN_FLIGHT)
-#: Bytes that a form may have.
-FORM_BYTES: Final = 64 * 1024
+T = TypeVar("T")
+
+PAGES: Final = (OVERVIEW, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
@@ -66,6 +72,12 @@ def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
             Route(path, partial(endpoints.page, page)),
             Route(f"{path}/events", partial(endpoints.events, page)),
         ]
+    acting = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
+    routes += [
+        Route("/c/{cluster}/orders", acting.ask, methods=["POST"]),
+        Route("/c/{cluster}/orders/{order}", acting.show),
+        Route("/c/{cluster}/orders/{order}", acting.confirm, methods=["POST"]),
+    ]
     return with_headers(
         Starlette(
             routes=routes,
@@ -117,7 +129,7 @@ class Endpoints:
         form = await form_of(request)
         address = request.client.host if request.client is not None else ""
         try:
-            secret = self._gate.log_in(headers_of(request), address, form.get("token", ""))
+            secret = self._gate.log_in(headers_of(request), address, form.get("token"))
         except Refused as exc:
             if exc.status == 421:
                 raise
@@ -154,8 +166,7 @@ class Endpoints:
         return rendered(
             "page.html",
             200,
-            **self._context(page, cluster, known),
-            identity=identity,
+            **self._context(page, cluster, known, identity),
             gate=self._gate,
         )
 
@@ -175,7 +186,7 @@ class Endpoints:
         try:
             while identity.goes_on():
                 known = await self._known(page, cluster)
-                text = rendered_part(page, self._context(page, cluster, known))
+                text = rendered_part(page, self._context(page, cluster, known, identity))
                 if text != sent:
                     sent = text
                     yield event("facts", text)
@@ -188,11 +199,16 @@ class Endpoints:
 
     async def _newer(self, cluster: Cluster, known: Known) -> None:
         """Wait until something newer than that is known, or for a while."""
-        runs = cluster.runs.after(known.runs.number, ALIVE_S)
-        tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(runs)]
-        if known.kafka is not None:
-            kafka = cluster.kafka.after(known.kafka.number, ALIVE_S)
-            tasks.append(asyncio.ensure_future(kafka))
+        asked: list[tuple[Refreshed[Any], Answer[Any] | None]] = [
+            (cluster.runs, known.runs),
+            (cluster.kafka, known.kafka),
+            (cluster.actions, known.actions),
+        ]
+        tasks = [
+            asyncio.create_task(question.after(answer.number, ALIVE_S))
+            for question, answer in asked
+            if answer is not None
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -200,12 +216,22 @@ class Endpoints:
                 task.cancel()
 
     async def _known(self, page: Page, cluster: Cluster) -> Known:
-        if not page.asks_kafka:
-            return Known(await cluster.runs.look())
-        return Known(*await asyncio.gather(cluster.runs.look(), cluster.kafka.look()))
+        async def look(question: Refreshed[T], wanted: bool) -> Answer[T] | None:
+            return await question.look() if wanted else None
 
-    def _context(self, page: Page, cluster: Cluster, known: Known) -> dict[str, Any]:
+        runs, kafka, actions = await asyncio.gather(
+            cluster.runs.look(),
+            look(cluster.kafka, page.asks_kafka),
+            look(cluster.actions, page.asks_actions),
+        )
+        return Known(runs, kafka, actions)
+
+    def _context(
+        self, page: Page, cluster: Cluster, known: Known, identity: Identity
+    ) -> dict[str, Any]:
         return {
+            "identity": identity,
+            "acts": identity.person.may(Right.act),
             "page": page,
             "pages": PAGES,
             "cluster": cluster.name,
@@ -221,8 +247,8 @@ class Endpoints:
         return self._clusters[name]
 
     async def _identify(self, request: Request) -> Identity:
-        form = await form_of(request) if request.method == "POST" else {}
-        return self._gate.identify(request.method, headers_of(request), form.get("csrf", ""))
+        sent = (await form_of(request)).get("csrf") if request.method == "POST" else ""
+        return self._gate.identify(request.method, headers_of(request), sent)
 
     # What did not come in.
 
@@ -243,25 +269,3 @@ def event(name: str, text: str) -> str:
     """A server-sent event; its text may have any lines."""
     lines = "".join(f"data: {line}\n" for line in text.replace("\r", "").split("\n"))
     return f"event: {name}\n{lines}\n"
-
-
-def headers_of(request: Request) -> Mapping[str, str]:
-    """Names in lower case; of a name that comes twice both values, so that neither is missed."""
-    found: dict[str, str] = {}
-    for name, value in request.headers.items():
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form; raises Refused for one that is too large or none."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_BYTES:
-            raise Refused(413, f"a form has at most {FORM_BYTES:,} bytes")
-    try:
-        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000)
-    except ValueError as exc:
-        raise Refused(400, f"not a form: {exc}") from None
-    return dict(pairs)

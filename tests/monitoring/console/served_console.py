@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 from ackfloor.cli.shared.parameters import Brokers
@@ -61,10 +62,14 @@ class Console:
         found = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, found, text)
 
+    def send(self, path: str, *fields: tuple[str, str], **headers: str) -> Answer:
+        """Send a form, as a browser on one of the console's pages does."""
+        form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
+        return self.ask(path, "POST", urlencode(fields), **form)
+
     def log_in(self, token: str, **headers: str) -> Answer:
         """Send the form of the login page."""
-        form = {"Content_Type": "application/x-www-form-urlencoded", **headers}
-        return self.ask("/login", "POST", urlencode({"token": token}), **form)
+        return self.send("/login", ("token", token), **headers)
 
     @contextmanager
     def events(self, path: str, **headers: str) -> Iterator[Iterator[tuple[str, str]]]:
@@ -99,13 +104,15 @@ def console_of(
     token_file: Path | None = None,
     role: Role = Role.reader,
     names: tuple[str, ...] = ("kafka",),
+    token_files: Mapping[str, Path] = MappingProxyType({}),
 ) -> Iterator[Console]:
     """Serve a console of these runs and this broker, a cluster of each name."""
     gate = Gate(own_names("127.0.0.1", None), secure=False, token_file=token_file, role=role)
     place = Place("127.0.0.1", 0)
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
-    clusters = [Cluster(name, Brokers(servers=servers), runs, asking) for name in names]
+    brokers = Brokers(servers=servers)
+    clusters = [Cluster(name, brokers, runs, asking, token_files) for name in names]
     server = server_of(console_app(clusters, gate), place)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
     thread.start()

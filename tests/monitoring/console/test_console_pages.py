@@ -18,6 +18,7 @@ from ackfloor.observe import BlockedLanes, NoisyKeys, RunningDelivery
 from ackfloor_monitoring.console import web
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
+from ackfloor_monitoring.console.forms import FORM_BYTES
 from ackfloor_monitoring.console.reads import cluster_facts
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
@@ -335,7 +336,7 @@ def test_an_old_browser_sends_the_secret_of_its_form(run: Run, tmp_path: Path) -
 def test_a_form_is_bounded(run: Run) -> None:
     """What is too large is not read to its end; what is none is refused."""
     with console_of(run.listen) as console:
-        assert console.ask("/login", "POST", "token=" + "x" * web.FORM_BYTES).status == 413
+        assert console.ask("/login", "POST", "token=" + "x" * FORM_BYTES).status == 413
         assert console.ask("/login", "POST", "&".join(f"a{n}=1" for n in range(2000))).status == 400
         assert console.ask("/login", "PUT", "token=x").status == 405
 

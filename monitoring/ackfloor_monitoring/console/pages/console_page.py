@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfKafka, OfRuns
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfActions, OfKafka, OfRuns
 from ackfloor_monitoring.console.reads.refreshed import Answer
 
 
@@ -15,17 +15,21 @@ class Known:
     """What was answered so far.
 
     Attributes:
-        kafka: None on a page that does not ask Kafka.
+        kafka: None on a page that does not show what Kafka says.
+        actions: None on a page that does not show what operators did.
     """
 
     runs: Answer[OfRuns]
     kafka: Answer[OfKafka] | None = None
+    actions: Answer[OfActions] | None = None
 
     def late(self) -> list[str]:
         """What has not answered, in sentences."""
         found = [_late("The runs have", self.runs)]
         if self.kafka is not None:
             found.append(_late("Kafka has", self.kafka))
+        if self.actions is not None:
+            found.append(_late("The topic of actions has", self.actions))
         return [text for text in found if text]
 
 
@@ -44,6 +48,7 @@ class Page:
         key: goes there, after `g`.
         facts: what the template shows.
         asks_kafka: whether it shows what Kafka says.
+        asks_actions: whether it shows what operators did.
     """
 
     path: str
@@ -51,3 +56,4 @@ class Page:
     key: str
     facts: Callable[[Cluster, Known], Mapping[str, Any]]
     asks_kafka: bool = False
+    asks_actions: bool = False

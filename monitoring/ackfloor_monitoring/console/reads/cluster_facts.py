@@ -7,14 +7,19 @@ away, and neither waits for the other. What is wrong, and its order, is what `ac
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ackfloor.cli.handlers.handler_list import handler_rows
+from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
 from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.cli.shared.run_address import credentials
 from ackfloor.cli.status.entries import Entry, entries, with_handlers
 from ackfloor.cli.status.group_look import GroupLook, looks, open_in
 from ackfloor.cli.status.group_status import group_lines
@@ -22,13 +27,19 @@ from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
+from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
+
+if TYPE_CHECKING:
+    from ackfloor.redrive import KafkaOptions
 
 T = TypeVar("T")
 
 #: Seconds between two questions to runs, which have the answer in memory, and to Kafka.
 RUNS_EVERY_S: Final = 2.0
 KAFKA_EVERY_S: Final = 10.0
+#: Actions that are shown: the newest.
+MOST_ACTIONS: Final = 100
 #: Seconds that the first page waits for its first answer.
 PATIENCE_S: Final = 3.0
 
@@ -61,6 +72,21 @@ class OfRuns:
             for row in running_rows(answer.state):
                 yield {**row, "group": answer.group, "run": answer.run}
 
+    def lanes(self) -> Iterator[Mapping[str, Any]]:
+        """A row for each blocked lane and quarantined key that a run names."""
+        for answer in self._there():
+            for row in lane_rows(answer.state, answer.run):
+                yield {**row, "group": answer.group}
+
+    def lane_counts(self) -> Counter[tuple[str, str]]:
+        """Group and handler -> how many lanes and keys wait, also those that no run names."""
+        found = Counter[tuple[str, str]]()
+        for answer in self._there():
+            for kind in STATES:
+                for name, (count, _) in lane_totals(answer.state, kind).items():
+                    found[answer.group, name] += count
+        return found
+
     def _there(self) -> Iterator[RunAnswer]:
         return (each for each in self.answers if not each.error)
 
@@ -91,6 +117,18 @@ class OfKafka:
             }
 
 
+@dataclass(frozen=True, slots=True)
+class OfActions:
+    """What operators did, the newest first.
+
+    Attributes:
+        taken_ms: when it was asked, in milliseconds since 1970.
+    """
+
+    notes: Sequence[ActionNote]
+    taken_ms: int
+
+
 class Cluster:
     """One cluster.
 
@@ -99,27 +137,67 @@ class Cluster:
         brokers: how to reach it.
         listen: the addresses of runs; None for the one in the settings.
         asking: where questions wait for their answers.
+        token_files: address of a run -> the file with its token, where that is not the run's own.
 
     Raises:
         ConfigError: the settings or a client property are refused.
     """
 
     def __init__(
-        self, name: str, brokers: Brokers, listen: Sequence[str] | None, asking: Executor
+        self,
+        name: str,
+        brokers: Brokers,
+        listen: Sequence[str] | None,
+        asking: Executor,
+        token_files: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self.asking = asking
+        self._token_files = token_files
         self._brokers = brokers
         self._listen = list(listen) if listen else None
         self._commands = NextCommands.after(self._listen, brokers)
-        self._rules = brokers.settings().redaction.rules()
+        self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
+        #: Of each run that has answered, its group: a run that is away may still be of it.
+        self._group_of: dict[str, str] = {}
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
+        self.actions = _refreshed(self._ask_actions, asking, KAFKA_EVERY_S)
+
+    def options(self) -> KafkaOptions:
+        """How its brokers are reached; raises ConfigError."""
+        return self._brokers.options()
+
+    def runs_of(self, group: str) -> Runs:
+        """The runs of a group, asked now, with their tokens; one that is away is named as well.
+
+        Raises:
+            ControlFailed: no run of the group can be asked to do something.
+            ConfigError: the settings are refused.
+        """
+        tokens, unreached = dict[str, str](), dict[str, str]()
+        for answer in self._ask_runs().answers:
+            if (answer.group or self._group_of.get(answer.run, group)) != group:
+                continue
+            if answer.error:
+                unreached[answer.run] = answer.error
+                continue
+            file = self._token_files.get(answer.run)
+            try:
+                tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
+            except ControlFailed as exc:
+                unreached[answer.run] = str(exc)
+        if not tokens:
+            why = "; ".join(unreached.values()) or "the console knows none; name them with --run"
+            raise ControlFailed(f"no run of {group} can be asked: {why}")
+        return Runs(tokens, unreached)
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
         found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
         self._groups = found.groups
+        self._group_of |= {each.run: each.group for each in found.answers if each.group}
         return found
 
     def _ask_kafka(self) -> OfKafka:
@@ -128,9 +206,13 @@ class Cluster:
         lines = [
             line
             for look in found
-            for line in group_lines(look, self._commands, self._rules, taken_ms)
+            for line in group_lines(look, self._commands, self.rules, taken_ms)
         ]
         return OfKafka(found, lines, taken_ms)
+
+    def _ask_actions(self) -> OfActions:
+        taken_ms = _now_ms()
+        return OfActions(ActionLog(self.options()).newest(ActionFilter(), MOST_ACTIONS), taken_ms)
 
     def entries(self, runs: OfRuns | None, kafka: OfKafka | None) -> Sequence[Entry]:
         """What there is to say, the worst first, with what follows from it."""

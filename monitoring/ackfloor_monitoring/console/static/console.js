@@ -6,9 +6,15 @@ const local = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short",
 });
 
+const localDay = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "2-digit", day: "2-digit",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short",
+});
+
 function showTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    time.textContent = local.format(new Date(time.dateTime));
+    const format = time.dataset.shown === "day" ? localDay : local;
+    time.textContent = format.format(new Date(time.dateTime));
   }
 }
 
@@ -27,13 +33,36 @@ function replace(old, fresh) {
       old.setAttribute(name, fresh.getAttribute(name));
     }
   }
-  const olds = [...old.childNodes];
-  const freshes = [...fresh.childNodes];
-  freshes.forEach((child, index) => {
-    if (index < olds.length) replace(olds[index], child);
-    else old.append(child);
-  });
-  olds.slice(freshes.length).forEach((child) => child.remove());
+  replaceChildren(old, fresh);
+}
+
+// A child with an id is the same thing wherever it stands now: what is ticked in it stays with it.
+function replaceChildren(old, fresh) {
+  const known = new Map();
+  for (const child of old.children) {
+    if (child.dataset.id) known.set(child.dataset.id, child);
+  }
+  let place = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    const id = child.dataset && child.dataset.id;
+    const same = id && known.get(id);
+    if (same) {
+      if (same !== place) old.insertBefore(same, place);
+      place = same.nextSibling;
+      replace(same, child);
+    } else if (id || !place || (place.dataset && place.dataset.id)) {
+      old.insertBefore(child, place);
+    } else {
+      const next = place.nextSibling;
+      replace(place, child);
+      place = next;
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
 }
 
 function listen(facts) {

@@ -1,0 +1,170 @@
+"""Acting: judges an order, carries it out, and keeps what came of the newest ones.
+
+Invariants. An order is noted before it is done, and not done where that fails. What was confirmed
+once is done once: a form that is sent again leads to what came of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ackfloor import AckfloorError
+from ackfloor.operations import (
+    TOPIC,
+    ActionLog,
+    ActionNote,
+    HandlerPause,
+    LaneMove,
+    LaneOutcome,
+    PauseOutcome,
+    Runs,
+    new_note,
+    noted,
+    redacted,
+)
+from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.gate import ANYBODY
+from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.acts.orders import Order
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+
+PROGRAM: Final = "console"
+#: Orders that were judged or carried out and can be looked at again.
+MOST_KEPT: Final = 500
+
+log = logging.getLogger("ackfloor.console")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An order, and what it would do.
+
+    Attributes:
+        note: as which it would be noted; its id names the order.
+        would: of lanes; None for a handler, of which every worker is meant.
+        runs: the addresses that would get it.
+        unreached: address -> why not.
+    """
+
+    order: Order
+    note: ActionNote
+    would: LaneOutcome | None
+    runs: list[str]
+    unreached: Mapping[str, str]
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether it is not done without a reason."""
+        return self.order.needs_reason(self.would.done if self.would is not None else 0)
+
+
+@dataclass(slots=True)
+class Carried:
+    """An order that was confirmed.
+
+    Attributes:
+        outcome: what the runs did; None while they are asked, and where that failed.
+        error: why it was not done, or not noted to its end.
+    """
+
+    judged: Judged
+    reason: str
+    outcome: LaneOutcome | PauseOutcome | None = None
+    error: str = ""
+    over: bool = field(default=False)
+
+
+class Acting:
+    """The orders of a cluster. Its methods block, and belong to threads of the console."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Where its methods are to be called.
+        self.asking = cluster.asking
+        self._judged: OrderedDict[str, Judged] = OrderedDict()
+        self._carried: OrderedDict[str, Carried] = OrderedDict()
+
+    def judge(self, order: Order, person: Person, address: str) -> Judged:
+        """What an order would do; nothing is done.
+
+        Args:
+            person: who asks.
+            address: from where.
+
+        Raises:
+            ControlFailed: no run of the group can be asked.
+            ConfigError: the settings are refused.
+        """
+        runs = self._cluster.runs_of(order.group)
+        would = order.does.judge(runs) if isinstance(order.does, LaneMove) else None
+        note = new_note(
+            order.does.name,
+            PROGRAM,
+            operator() if person.name == ANYBODY else person.name,
+            targets=[order.does.handler],
+            group=order.group,
+            arguments={**order.does.arguments(runs), "from": address},
+        )
+        judged = Judged(order, note, would, list(runs.tokens), runs.unreached)
+        _keep(self._judged, note.id, judged)
+        return judged
+
+    def judged(self, id_: str) -> Judged | None:
+        """An order that was judged; None where it was too long ago."""
+        return self._judged.get(id_)
+
+    def carried(self, id_: str) -> Carried | None:
+        """An order that was confirmed; None for others."""
+        return self._carried.get(id_)
+
+    def carry_out(self, judged: Judged, reason: str) -> Carried:
+        """Do it, once: for an order that was confirmed before, what came of that.
+
+        Raises:
+            SettingError: the reason is missing or too long.
+        """
+        order = judged.order.with_reason(reason)
+        made = Carried(judged, " ".join(reason.split()))
+        # Two threads may confirm the same form: the first one's entry stands.
+        carried = self._carried.setdefault(judged.note.id, made)
+        if carried is not made:
+            return carried
+        _keep(self._carried, judged.note.id, made)
+        try:
+            self._do(order.does, made)
+        except AckfloorError as exc:
+            made.error = str(exc)
+        finally:
+            made.over = True
+        return made
+
+    def _do(self, does: LaneMove | HandlerPause, carried: Carried) -> None:
+        """Raises what prevents it: it can't be noted, or no run does it."""
+        judged, log_ = carried.judged, ActionLog(self._cluster.options())
+        begun = replace(judged.note, reason=carried.reason)
+        written: list[ActionNote] = []
+
+        def write(note: ActionNote) -> None:
+            try:
+                log_.write(redacted(note, self._cluster.rules))
+            except AckfloorError as exc:
+                if not written:
+                    text = f"nothing was done: it can't be noted in {TOPIC}: {exc}"
+                    raise AckfloorError(text) from exc
+                log.warning("how %s ended is not noted: %s", note.id, exc)
+                carried.error = f"it was done, but how it ended is not noted in {TOPIC}: {exc}"
+            written.append(note)
+
+        with noted(begun, write, job=True) as ending:
+            runs: Runs = self._cluster.runs_of(judged.order.group)
+            carried.outcome = does.act(runs, ending)
+
+
+def _keep(kept: OrderedDict[str, Any], id_: str, value: object) -> None:
+    kept[id_] = value
+    while len(kept) > MOST_KEPT:
+        kept.popitem(last=False)

@@ -1,0 +1,101 @@
+"""Orders: what a form asks for, checked; each is one of `ackfloor.operations`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ackfloor import SettingError
+from ackfloor.cli.shared.run_address import checked_reason, order_terms
+from ackfloor.core.values.durations import parse_duration
+from ackfloor.operations import (
+    HandlerPause,
+    LaneAction,
+    LaneMove,
+    PauseAction,
+)
+from ackfloor_monitoring.console.forms import Fields
+
+#: From so many lanes on, and for what can't be undone, a reason is asked for.
+MANY: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One that somebody asked for.
+
+    Attributes:
+        group: the consumer group whose runs get it.
+        fields: of the form that asked, to be sent again with the confirmation.
+    """
+
+    group: str
+    does: LaneMove | HandlerPause
+    fields: Sequence[tuple[str, str]]
+
+    def with_reason(self, reason: str) -> Order:
+        """The same, with why it is done; raises SettingError for a text that is too long."""
+        text = checked_reason("reason", " ".join(reason.split()))
+        if isinstance(self.does, HandlerPause):
+            return replace(self, does=replace(self.does, reason=text))
+        if self.does.action is LaneAction.DISCARD:
+            # The workers log it with each record.
+            return replace(self, does=replace(self.does, more={**self.does.more, "reason": text}))
+        return self
+
+    def needs_reason(self, lanes: int) -> bool:
+        """Whether it is not done without a reason: many lanes, or a record that is dropped."""
+        if isinstance(self.does, HandlerPause):
+            return False
+        return lanes >= MANY or self.does.action is LaneAction.DISCARD
+
+
+def read_order(form: Fields) -> Order:
+    """The order of a form.
+
+    Raises:
+        SettingError: a field has no value, or an invalid one.
+    """
+    handler, group = _given(form, "handler"), _given(form, "group")
+    fields = [
+        (name, value)
+        for name in ("action", "group", "handler", "delay", "for", "followers", "all", "place")
+        for value in form.all(name)
+        if value
+    ]
+    action = _given(form, "action")
+    if action in set(PauseAction):
+        return Order(group, _pause(PauseAction(action), handler, form), fields)
+    if action in set(LaneAction):
+        return Order(group, _move(LaneAction(action), handler, form), fields)
+    known = ", ".join((*PauseAction, *LaneAction))
+    raise SettingError("action", action, "there is no such action", f"one of {known}")
+
+
+def _given(form: Fields, name: str) -> str:
+    value = form.get(name)
+    if not value:
+        raise SettingError(name, value, "is missing", "send the form of a page of the console")
+    return value
+
+
+def _pause(action: PauseAction, handler: str, form: Fields) -> HandlerPause:
+    if action is PauseAction.RESUME:
+        return HandlerPause(action, handler)
+    for_ = form.get("for") or None
+    return HandlerPause(action, handler, **order_terms(for_, None))
+
+
+def _move(action: LaneAction, handler: str, form: Fields) -> LaneMove:
+    places = list(dict.fromkeys(form.all("place")))
+    if bool(places) is bool(form.get("all")):
+        fix = "tick lanes, or all of the handler"
+        raise SettingError("place", places or "", "lanes are named, or all are meant", fix)
+    which: Mapping[str, Any] = {"places": places} if places else {"all": True}
+    more: dict[str, Any] = {}
+    if action is LaneAction.DELAY:
+        more["delay_s"] = parse_duration(_given(form, "delay"), field="delay")
+    if action is LaneAction.DEAD_LETTER and (followers := form.get("followers")):
+        more["followers"] = followers == "with"
+    return LaneMove(action, handler, which, more)

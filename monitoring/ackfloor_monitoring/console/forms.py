@@ -1,0 +1,53 @@
+"""Requests: their headers and the fields of their forms, bounded and never trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from ackfloor_monitoring.console.access.gate import Refused
+
+#: Bytes and fields that a form may have.
+FORM_BYTES: Final = 64 * 1024
+FORM_FIELDS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a form, in its order: a name may come several times."""
+
+    pairs: Sequence[tuple[str, str]] = ()
+
+    def get(self, name: str) -> str:
+        """The first value of a field; empty where it is missing."""
+        return next((value for each, value in self.pairs if each == name), "")
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field."""
+        return [value for each, value in self.pairs if each == name]
+
+
+def headers_of(request: Request) -> Mapping[str, str]:
+    """Names in lower case; of a name that comes twice both values, so that neither is missed."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+async def form_of(request: Request) -> Fields:
+    """The fields of a form; raises Refused for one that is too large or none."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > FORM_BYTES:
+            raise Refused(413, f"a form has at most {FORM_BYTES:,} bytes")
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS)
+    except ValueError as exc:
+        raise Refused(400, f"not a form: {exc}") from None
+    return Fields(pairs)

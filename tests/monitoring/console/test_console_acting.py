@@ -1,0 +1,326 @@
+"""What an operator does in the console: judged first, noted, carried out by the runs, and once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackfloor.errors import KafkaUnreachable
+from ackfloor.live.pause_orders import PATH as HANDLERS_PATH
+from ackfloor.live.pause_orders import PauseAction, PauseControl
+from ackfloor.live.requests import Change
+from ackfloor.operations import TOPIC, ActionLog, ActionNote, ActionState
+from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.access.tokens import add_token
+from ackfloor_monitoring.console.reads import cluster_facts
+from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
+from tests.monitoring.console.served_console import Answer, Console, console_of
+from tests.monitoring.console.test_console_pages import words
+
+LANES, HANDLERS, ACTIONS, ORDERS = (
+    f"/c/kafka/{name}" for name in ("lanes", "handlers", "actions", "orders")
+)
+OF_BILL = (("group", "billing"), ("handler", "bill"))
+
+
+class Notes:
+    """What was noted; a test may have Kafka refuse it."""
+
+    def __init__(self) -> None:
+        self.written: list[ActionNote] = []
+        self.refuse_from = 1_000
+
+    def write(self, note: ActionNote) -> None:
+        """Note one."""
+        if len(self.written) >= self.refuse_from:
+            raise KafkaUnreachable("no broker takes a connection")
+        self.written.append(note)
+
+    @property
+    def states(self) -> list[ActionState]:
+        """How far the actions came."""
+        return [note.state for note in self.written]
+
+
+@pytest.fixture(autouse=True)
+def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Notes:
+    """Kept here, and not in Kafka."""
+    found = Notes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ActionLog, "write", lambda _, note: found.write(note))
+    monkeypatch.setattr(ActionLog, "newest", lambda *_: list(reversed(found.written)))
+    monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.05)
+    return found
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[tuple[Stage, Stage]]:
+    """Two runs of one group, whose lanes are blocked; the first has two workers."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    both = Stage((b"a", b"b"), (b"b",)), Stage((b"c",))
+    yield both
+    for stage in both:
+        stage.metrics.stop()
+
+
+def console(
+    stages: tuple[Stage, ...], role: Role = Role.operator, **more: Any
+) -> AbstractContextManager[Console]:
+    """A console of these runs, of which it has the tokens."""
+    runs = [stage.listen for stage in stages]
+    return console_of(*runs, role=role, token_files=dict.fromkeys(runs, Path("token")), **more)
+
+
+def confirmed(served: Console, asked: Answer, reason: str = "") -> Answer:
+    """What came of an order, after its confirmation."""
+    order = asked.headers["location"]
+    answer = served.send(order, ("reason", reason))
+    assert (answer.status, answer.headers["location"]) == (303, order), answer.text
+    return served.ask(order)
+
+
+def test_failed_records_are_tried_now_in_all_runs(
+    stages: tuple[Stage, Stage], notes: Notes
+) -> None:
+    """Ticked, judged without an effect, confirmed, noted before and after."""
+    with console(stages) as served:
+        page = words(served.ask(LANES).text)
+        assert "4 lanes and keys wait" in page
+        assert "shop.Boom: no stock for 4711" in page
+        places = [("place", "orders/0/0"), ("place", "orders/0/1"), ("place", "orders/9/9")]
+        asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, *places)
+        assert asked.status == 303
+        judged = words(served.ask(asked.headers["location"]).text)
+        assert "Try now: 3 failed records that lanes of bill wait for" in judged
+        assert "would be tried now: the heads of" in judged
+        assert "wait in no worker that answered: orders/9/9" in judged
+        first = stages[0].run.workers[0]
+        first.tick()
+        assert first.offsets_started() == []
+        assert notes.written == []
+        came = words(confirmed(served, asked, "stock is\nthere again").text)
+        assert "What was done tried now: the heads of" in came
+        first.tick()
+        assert {0, 1} <= set(first.offsets_started())
+    assert notes.states == [ActionState.BEGUN, ActionState.PARTIAL]
+    begun, end = notes.written
+    assert begun.id == end.id
+    assert (end.action, end.program, end.group, end.by) == (
+        "lanes retry", "console", "billing", operator(),
+    )  # fmt: skip
+    assert (end.targets, end.reason) == (("bill",), "stock is there again")
+    assert end.arguments["from"] == "127.0.0.1"
+    assert end.arguments["places"] == [place for _, place in places]
+
+
+def test_an_order_is_carried_out_once(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """However often its form is sent, and by how many browsers at once."""
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "delay"), ("delay", "1h"), *OF_BILL, ("all", "yes"))
+        again = [
+            threading.Thread(target=confirmed, args=(served, asked, "later")) for _ in range(6)
+        ]
+        for each in again:
+            each.start()
+        for each in again:
+            each.join(60)
+        came = words(served.ask(asked.headers["location"]).text)
+        assert "Try in 1h: all failed records that lanes of bill wait for" in came
+        assert "given another time: the heads of 4 lanes" in came
+    assert notes.states == [ActionState.BEGUN, ActionState.DONE]
+
+
+def test_nothing_is_done_that_can_not_be_noted(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """And what was done is said although its end is not noted."""
+    with console(stages) as served:
+        for many in range(2):
+            notes.written, notes.refuse_from = [], many
+            fields = (("action", "delay"), ("delay", "1h"), *OF_BILL, ("all", "yes"))
+            came = words(confirmed(served, served.send(ORDERS, *fields)).text)
+            said = "nothing was done" if many == 0 else "how it ended is not noted"
+            assert said in came
+            assert f"in {TOPIC}: no broker takes a connection" in came
+            waits = [row["next_try_s"] for row in served_lanes(stages)]
+            assert (min(waits) > 3_000) is (many == 1)
+
+
+def served_lanes(stages: tuple[Stage, ...]) -> list[Any]:
+    """The lanes of all runs."""
+    from ackfloor.cli.lanes.lane_list import lane_rows
+    from ackfloor.operations import ask_state
+
+    return [row for s in stages for row in lane_rows(ask_state(s.listen), s.listen)]
+
+
+@pytest.mark.parametrize("role", [Role.viewer, Role.reader])
+def test_who_may_not_act_does_not(stages: tuple[Stage, Stage], notes: Notes, role: Role) -> None:
+    """No form is shown, and one that is sent all the same is refused."""
+    with console(stages, role) as served:
+        for path in (LANES, HANDLERS):
+            assert "<button" not in served.ask(path).text
+        fields = (("action", "retry"), *OF_BILL, ("all", "yes"))
+        refused = served.send(ORDERS, *fields)
+        assert (refused.status, f"a {role} may look, not act" in words(refused.text)) == (403, True)
+        assert served.ask(f"{ORDERS}/20260101-000000-00000000").status == 403
+        assert served.send(f"{ORDERS}/20260101-000000-00000000").status == 403
+    assert notes.written == []
+
+
+def test_another_sites_form_is_refused(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """The browser says where it comes from; where it does not, the session's secret is missing."""
+    fields = (("action", "retry"), *OF_BILL, ("all", "yes"))
+    with console(stages) as served:
+        asked = served.send(ORDERS, *fields)
+        for path, sent in ((ORDERS, fields), (asked.headers["location"], ())):
+            for headers in (
+                {"Sec_Fetch_Site": "cross-site"},
+                {"Sec_Fetch_Site": "", "Origin": "https://evil.example"},
+                {"Sec_Fetch_Site": ""},
+            ):
+                assert served.send(path, *sent, **headers).status == 403
+    assert notes.written == []
+
+
+def test_a_role_is_looked_at_with_each_request(
+    stages: tuple[Stage, Stage], tmp_path: Path, notes: Notes
+) -> None:
+    """An operator's order is nothing that a reader could confirm."""
+    file = tmp_path / "tokens.toml"
+    operator_, reader = (add_token(file, each) for each in ("ann:operator", "bob:reader"))
+    runs = [stage.listen for stage in stages]
+    files = dict.fromkeys(runs, Path("token"))
+    with console_of(*runs, token_file=file, token_files=files) as served:
+        ann, bob = (f"Bearer {each}" for each in (operator_, reader))
+        fields = (("action", "retry"), *OF_BILL, ("all", "yes"))
+        asked = served.send(ORDERS, *fields, Authorization=ann)
+        order = asked.headers["location"]
+        assert served.send(order, Authorization=bob).status == 403
+        assert served.ask(order, Authorization=bob).status == 403
+        assert notes.written == []
+        assert served.send(order, Authorization=ann).status == 303
+    assert notes.written[-1].by == "ann"
+
+
+def test_what_can_not_be_undone_needs_a_reason(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """A record that is dropped; the reason reaches the workers' logs and the note."""
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "discard"), *OF_BILL, ("place", "orders/0/0"))
+        order = asked.headers["location"]
+        missing = served.send(order, ("reason", " "))
+        assert (missing.status, "say why" in missing.text) == (400, True)
+        long = served.send(order, ("reason", "x" * 201))
+        assert (long.status, "at most 200 characters" in words(long.text)) == (400, True)
+        assert notes.written == []
+        came = words(confirmed(served, asked, "a test order").text)
+        assert "discarded: the head of 1 lane" in came
+    assert notes.written[-1].reason == "a test order"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ((*OF_BILL, ("all", "yes")), "action"),
+        ((("action", "explode"), *OF_BILL, ("all", "yes")), "no such action"),
+        ((("action", "retry"), ("handler", "bill"), ("all", "yes")), "group"),
+        ((("action", "retry"), *OF_BILL), "tick lanes"),
+        ((("action", "retry"), *OF_BILL, ("all", "yes"), ("place", "orders/0/0")), "tick lanes"),
+        ((("action", "delay"), *OF_BILL, ("all", "yes"), ("delay", "soon")), "delay"),
+        ((("action", "retry"), *OF_BILL, ("place", "../../x")), "topic/partition/offset"),
+        ((("action", "retry"), ("group", "nobody"), ("handler", "bill"), ("all", "yes")), "nobody"),
+        ((("action", "retry"), ("group", "billing"), ("handler", "x"), ("all", "yes")), "handler"),
+        ((("action", "pause"), *OF_BILL, ("for", "0s")), "for"),
+    ],
+)
+def test_a_form_that_asks_for_nothing_sensible_is_refused(
+    stages: tuple[Stage, Stage], notes: Notes, fields: tuple[tuple[str, str], ...], says: str
+) -> None:
+    """With what is wrong; nothing is asked of a worker that could do it."""
+    with console(stages) as served:
+        answer = served.send(ORDERS, *fields)
+        text = words(answer.text if answer.status == 400 else "")
+        if answer.status == 303:
+            text = words(served.ask(answer.headers["location"]).text)
+            assert "Do it" not in text, "there is nothing to confirm"
+        assert says in text
+    assert notes.written == []
+
+
+def test_a_run_that_is_away_is_named(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """Before the order is confirmed, and the others do it."""
+    with console(stages) as served:
+        served.ask(LANES)
+        stages[1].metrics.stop()
+        asked = served.send(ORDERS, ("action", "delay"), ("delay", "2h"), *OF_BILL, ("all", "yes"))
+        judged = words(served.ask(asked.headers["location"]).text)
+        assert f"{stages[1].listen} is not asked: no run answers" in judged
+        came = words(confirmed(served, asked).text)
+        assert "given another time: the heads of 3 lanes" in came
+    assert notes.states[-1] is ActionState.PARTIAL
+
+
+def test_a_run_without_a_token_says_so(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """There is nothing that the console could do."""
+    with console_of(*(stage.listen for stage in stages), role=Role.operator) as served:
+        refused = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("all", "yes"))
+        assert refused.status == 400
+        assert "no run of billing can be asked" in words(refused.text)
+    assert notes.written == []
+
+
+def test_an_order_that_nobody_gave_is_not_there(stages: tuple[Stage, Stage]) -> None:
+    """Nor that of another cluster."""
+    with console(stages) as served:
+        for path in (f"{ORDERS}/nothing", "/c/elsewhere/orders/nothing"):
+            assert served.ask(path).status == 404
+            assert served.send(path).status == 404
+
+
+def test_a_handler_is_paused_and_goes_on(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """In all workers of all runs, for a while, with a reason."""
+    asked: list[tuple[PauseAction, str, float | None, str]] = []
+
+    def order(action: PauseAction, handler: str, for_s: float | None, why: str, _: float) -> Change:
+        asked.append((action, handler, for_s, why))
+        return Change((), (0,), {}, (), 0, ())
+
+    for stage in stages:
+        stage.metrics.control(HANDLERS_PATH, PauseControl(TOKEN, order, anywhere=False))
+    with console(stages) as served:
+        page = served.ask(HANDLERS).text
+        assert "Pause for" in words(page)
+        pause = served.send(ORDERS, ("action", "pause"), ("for", "30m"), *OF_BILL)
+        assert "Pause bill for 30m" in words(served.ask(pause.headers["location"]).text)
+        assert asked == []
+        came = words(confirmed(served, pause, "a migration").text)
+        assert f"paused by worker 0 of {stages[0].listen}" in came
+        resume = served.send(ORDERS, ("action", "resume"), *OF_BILL)
+        confirmed(served, resume)
+        listed = words(served.ask(ACTIONS).text)
+    assert asked == [
+        *[(PauseAction.PAUSE, "bill", 1800.0, "a migration")] * 2,
+        *[(PauseAction.RESUME, "bill", None, "")] * 2,
+    ]
+    assert [note.action for note in notes.written[1::2]] == ["handlers pause", "handlers resume"]
+    assert "handlers pause bill billing done done 2 a migration console on" in listed
+
+
+def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """In reasons, names and orders."""
+    script = "<script>alert(1)</script>"
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "delay"), ("delay", "1h"), *OF_BILL, ("all", "yes"))
+        came = confirmed(served, asked, script).text
+        assert script not in came
+        assert script not in served.ask(ACTIONS).text
+        assert notes.written[-1].reason == script
+        odd = (("action", "retry"), ("group", script), ("handler", script), ("all", "yes"))
+        assert script not in served.send(ORDERS, *odd).text
