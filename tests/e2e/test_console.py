@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import http.client
 import ipaddress
+import json
 import re
 import signal
 import ssl
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from cryptography import x509
@@ -23,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, ready
 from tests.framework.cli.command import PATIENCE_S, ackfloor, environment
-from tests.framework.kafka.wire import until
+from tests.framework.kafka.wire import committed_records, until
 
 pytestmark = pytest.mark.e2e
 
@@ -45,7 +47,7 @@ def console(folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "ackfloor.cli.main", "console", *ANY_PORT, *arguments],
         cwd=folder,
-        env=environment({"PYTHONUNBUFFERED": "1"}),
+        env=environment({"PYTHONUNBUFFERED": "1", "XDG_RUNTIME_DIR": str(folder)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -96,6 +98,52 @@ def test_what_a_run_and_the_broker_say_is_shown(make_stage: Callable[..., Stage]
         )
         run.process.kill()
         until(lambda: says("no run answers"))
+
+
+def send(port: int, path: str, **fields: str) -> str:
+    """Send a form, as a browser on one of the console's pages does; the page that it leads to."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin",
+    }  # fmt: skip
+    connection.request("POST", path, urlencode(fields), headers)
+    response = connection.getresponse()
+    assert response.status == 303, response.read()
+    connection.close()
+    return response.headers["location"]
+
+
+@pytest.mark.kafka
+def test_an_operator_moves_what_holds_a_key(make_stage: Callable[..., Stage]) -> None:
+    """The record is in the dead-letter topic, the rest of its key is handled, and all is noted."""
+    stage = make_stage(BLOCKING)
+    run = stage.run()
+    run.until(ready(run), "ready")
+    stage.produce(1, b"bad", key=b"a")
+    stage.produce(7, key=b"a")
+    listen = run.logged("metrics and health on ").rpartition("http://")[2]
+    given = ("--run", listen, "--bootstrap-servers", stage.servers, "--role", "operator")
+    of_bill = {"group": stage.group, "handler": "bill", "all": "yes"}
+    with console(stage.folder, *given) as (_, port):
+        lanes, orders = "/c/kafka/lanes", "/c/kafka/orders"
+        until(lambda: "RuntimeError: no price &lt;b&gt;here&lt;/b&gt;" in page(port, lanes))
+        order = send(port, orders, action="dead_letter", **of_bill)
+        assert "would be on the way to the dead-letter topic: the head of 1 lane" in page(
+            port, order
+        )
+        assert send(port, order, reason="INC-17") == order
+        assert "on the way to the dead-letter topic: the head of 1 lane" in page(port, order)
+        until(lambda: "No lane waits" in page(port, lanes))
+        until(lambda: "INC-17" in page(port, "/c/kafka/actions"))
+    dead = committed_records(stage.servers, f"{stage.topic}--{stage.group}--dlq")
+    assert [message.value() for message in dead] == [b"bad"]
+    listed = ackfloor(
+        "actions", "ls", "-o", "json", cwd=stage.folder, ACKFLOOR_BOOTSTRAP_SERVERS=stage.servers
+    )
+    [note] = json.loads(listed.stdout)
+    assert (note["action"], note["state"], note["program"], note["group"], note["counts"]) == (
+        "lanes dead-letter", "done", "console", stage.group, {"done": 1},
+    )  # fmt: skip
 
 
 @pytest.fixture

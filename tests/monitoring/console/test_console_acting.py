@@ -273,6 +273,7 @@ def test_a_run_without_a_token_says_so(stages: tuple[Stage, Stage], notes: Notes
         refused = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("all", "yes"))
         assert refused.status == 400
         assert "no run of billing can be asked" in words(refused.text)
+        assert "give --run-token-file as it logs them" in words(refused.text)
     assert notes.written == []
 
 

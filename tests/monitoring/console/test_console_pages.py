@@ -129,6 +129,8 @@ def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:
     assert "70 records withheld" in said
     assert "also blocked" in said
     assert f"ackfloor breaker show --listen {run.listen}" in said
+    assert '<a href="/c/kafka/lanes">Lanes</a>' in page.text
+    assert '<a href="/c/kafka/handlers">Handlers</a>' in page.text
     assert "billing 1 300 300 0 0" in said
     assert "bill billing" in said
     assert f"{run.listen}: group billing, 1 worker, ready" in said

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ackfloor.cli.handlers.handler_list import paused_text
 from ackfloor.cli.status.status_line import State
 from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
+from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
+from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+
+#: What a line is about -> the page that shows more, and where something can be done about it.
+CLOSER: Final = {
+    **dict.fromkeys(("blocked", "quarantined", "keys"), LANES),
+    **dict.fromkeys(("breaker", "paused"), HANDLERS),
+    **dict.fromkeys(("slots", "inflight"), IN_FLIGHT),
+}
 
 
 def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
@@ -20,6 +30,7 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
         for row in (runs.handlers() if runs is not None else ())
     ]
     return {
+        "closer": CLOSER,
         "wrong": [each for each in found if each.line.state is State.wrong],
         "notes": [each for each in found if each.line.state is State.note],
         "groups": list(kafka.groups()) if kafka is not None else [],

@@ -187,7 +187,8 @@ class Cluster:
             try:
                 tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
             except ControlFailed as exc:
-                unreached[answer.run] = str(exc)
+                # It names the options of a command.
+                unreached[answer.run] = str(exc).replace("--listen or --token", "--run-token")
         if not tokens:
             why = "; ".join(unreached.values()) or "the console knows none; name them with --run"
             raise ControlFailed(f"no run of {group} can be asked: {why}")
