@@ -22,6 +22,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fcntl import LOCK_EX, flock
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -123,9 +124,8 @@ def check_page(text: str, folder: Path) -> int:
         page.waiting.append("page.py")
     page.catch_up()
     if page.typed:
-        cache = f"--cache-dir={REPOSITORY / '.mypy_cache' / 'pages'}"
         # The Kafka client's package names what it imports without exporting it.
-        run(["python", "-m", "mypy", "--strict", "--implicit-reexport", cache, *page.typed], folder)
+        mypy(folder, "--implicit-reexport", *page.typed)
     return page.checked
 
 
@@ -144,6 +144,18 @@ def commands(text: str) -> list[list[str]]:
     if any(line.startswith("$ ") for line in lines):
         lines = [line[2:] for line in lines if line.startswith("$ ")]
     return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def mypy(folder: Path, *arguments: str) -> None:
+    """Check files in `folder` strictly, with the cache of all pages.
+
+    It breaks where two write to one cache at a time: the tests of several processes take turns.
+    """
+    cache = REPOSITORY / ".mypy_cache" / "pages"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "turn").open("w") as turn:
+        flock(turn, LOCK_EX)
+        run(["python", "-m", "mypy", "--strict", f"--cache-dir={cache}", *arguments], folder)
 
 
 def run(words: Sequence[str], folder: Path, **variables: str) -> str:

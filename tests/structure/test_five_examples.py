@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure.pages import blocks, run
+from tests.structure.pages import blocks, mypy, run
 from tests.structure.sources import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "guide" / "five-examples.md").read_text()
@@ -73,8 +73,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_mypy_takes_them_in_strict_mode(folder: Path) -> None:
     """Handlers and tests, with its own configuration alone."""
-    cache = f"--cache-dir={REPOSITORY / '.mypy_cache' / 'pages'}"
-    run(["python", "-m", "mypy", "--strict", "--config-file=", cache, *FILES], folder)
+    mypy(folder, "--config-file=", *FILES)
 
 
 def test_pyright_takes_them_in_strict_mode(folder: Path) -> None:
