@@ -166,6 +166,7 @@ ALSO: Final = {
             "ackfloor.core.values.durations",
             "ackfloor.core.values.printable",
             "ackfloor.operations.lane_moves",
+            "ackfloor.operations.noted",
             "ackfloor.operations.run_client",
         }
     ),

@@ -17,7 +17,7 @@ from ackfloor import AckfloorError, SettingError
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.acts.acting import Acting, Judged
-from ackfloor_monitoring.console.acts.orders import read_order
+from ackfloor_monitoring.console.acts.order_forms import read_order
 from ackfloor_monitoring.console.forms import Fields, form_of, headers_of
 from ackfloor_monitoring.console.rendering import rendered
 

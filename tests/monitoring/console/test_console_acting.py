@@ -94,7 +94,7 @@ def test_failed_records_are_tried_now_in_all_runs(
     """Ticked, judged without an effect, confirmed, noted before and after."""
     with console(stages) as served:
         page = words(served.ask(LANES).text)
-        assert "4 lanes and keys wait" in page
+        assert "wait for a record that failed: 4." in page
         assert "shop.Boom: no stock for 4711" in page
         places = [("place", "orders/0/0"), ("place", "orders/0/1"), ("place", "orders/9/9")]
         asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, *places)

@@ -29,7 +29,7 @@ from ackfloor.operations import (
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.orders import Order
+from ackfloor_monitoring.console.acts.order_forms import Order
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 PROGRAM: Final = "console"

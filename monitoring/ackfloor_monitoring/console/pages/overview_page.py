@@ -15,9 +15,9 @@ from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 #: What a line is about -> the page that shows more, and where something can be done about it.
 CLOSER: Final = {
-    **dict.fromkeys(("blocked", "quarantined", "keys"), LANES),
+    **dict.fromkeys(("blocked", "quarantined"), LANES),
     **dict.fromkeys(("breaker", "paused"), HANDLERS),
-    **dict.fromkeys(("slots", "inflight"), IN_FLIGHT),
+    **dict.fromkeys(("slots", "keys", "inflight"), IN_FLIGHT),
 }
 
 
