@@ -148,9 +148,15 @@ ALSO: Final = {
     "handlers": frozenset[str](),
     "demo": frozenset({"ackfloor.core.records.envelope", "ackfloor.core.parking.topic_names"}),
     "monitoring": frozenset({"ackfloor.core.values.durations", "ackfloor.core.records.envelope"}),
-    # What the command line says of runs and groups, the console shows.
+    # What the command line says of runs, groups and dead letters, the console shows.
     "console": frozenset(
         {
+            "ackfloor.dead_letters.kafka.followed_topics",
+            "ackfloor.dead_letters.rules.dead_letter_filter",
+            "ackfloor.dead_letters.rules.dispositions",
+            "ackfloor.dead_letters.rules.redrive_rules",
+            "ackfloor.core.records.redaction",
+            "ackfloor.kafka.client.client_options",
             "ackfloor.cli.handlers.handler_list",
             "ackfloor.cli.run.inflight",
             "ackfloor.cli.shared.parameters",
