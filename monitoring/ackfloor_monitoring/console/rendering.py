@@ -30,6 +30,7 @@ def _templates() -> Environment:
     found.filters |= {
         "clock": clock,
         "commands": commands,
+        "dated": dated,
         "duration": format_rounded,
         "number": number,
         "plain": plain,
@@ -53,6 +54,15 @@ def clock(at_ms: int) -> Markup:
     exact = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         at.isoformat(timespec="milliseconds"), exact, f"{at:%H:%M:%S} UTC"
+    )
+
+
+def dated(at_ms: int) -> Markup:
+    """A time with its day; as `clock`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    exact = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
+    return Markup('<time class="dated" datetime="{}" title="{}">{}</time>').format(
+        at.isoformat(timespec="milliseconds"), exact, f"{at:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 

@@ -22,14 +22,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS
-from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
+from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER
+from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.searches import Searches
 from ackfloor_monitoring.console.rendering import rendered, rendered_part
 from ackfloor_monitoring.console.static_files import static_file
 
 PAGES: Final = (OVERVIEW, IN_FLIGHT)
+ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER)
+#: What each page leads to.
+MENU: Final = (*PAGES, DEAD_LETTERS)
 #: Bytes that a form may have.
 FORM_BYTES: Final = 64 * 1024
 #: Seconds after which a page's events say that they are still there.
@@ -66,6 +72,10 @@ def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
             Route(path, partial(endpoints.page, page)),
             Route(f"{path}/events", partial(endpoints.events, page)),
         ]
+    routes += [
+        Route(f"/c/{{cluster}}/{page.path}{page.below}", partial(endpoints.asked, page))
+        for page in ASKED_PAGES
+    ]
     return with_headers(
         Starlette(
             routes=routes,
@@ -99,6 +109,7 @@ class Endpoints:
         self._clusters = clusters
         self._gate = gate
         self._streams = 0
+        self._searches = Searches()
 
     # The way in and out.
 
@@ -159,6 +170,21 @@ class Endpoints:
             gate=self._gate,
         )
 
+    async def asked(self, page: AskedPage, request: Request) -> Response:
+        """A page that answers what its address asks."""
+        identity = await self._identify(request)
+        cluster = self._cluster(request)
+        asked = Asked(identity.person, dict(request.query_params), request.path_params)
+        facts = await self._searches.answer(partial(page.facts, cluster, asked))
+        return rendered(
+            page.template,
+            200,
+            **self._menu(page, cluster),
+            **facts,
+            identity=identity,
+            gate=self._gate,
+        )
+
     async def events(self, page: Page, request: Request) -> Response:
         """A page's changing part, each time that there is something newer."""
         identity = await self._identify(request)
@@ -206,12 +232,17 @@ class Endpoints:
 
     def _context(self, page: Page, cluster: Cluster, known: Known) -> dict[str, Any]:
         return {
-            "page": page,
-            "pages": PAGES,
-            "cluster": cluster.name,
-            "clusters": list(self._clusters),
+            **self._menu(page, cluster),
             "late": known.late(),
             **page.facts(cluster, known),
+        }
+
+    def _menu(self, page: Page | AskedPage, cluster: Cluster) -> dict[str, Any]:
+        return {
+            "page": page,
+            "pages": MENU,
+            "cluster": cluster.name,
+            "clusters": list(self._clusters),
         }
 
     def _cluster(self, request: Request) -> Cluster:

@@ -16,8 +16,6 @@ from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_rows import stored_key
 from ackfloor_monitoring.console.index.index_search import IndexSearch
 
-#: So many dead letters are kept, unless somebody says otherwise: some 500 MB.
-MOST: Final = 2_000_000
 #: Seconds that an ending console waits for the batch that is being written.
 GRACE_S: Final = 5.0
 
@@ -35,12 +33,19 @@ class DeadLetterIndex:
         most: so many dead letters are kept; the oldest go first.
     """
 
-    def __init__(
-        self, options: KafkaOptions, path: Path, rules: Redaction, most: int = MOST
-    ) -> None:
+    def __init__(self, options: KafkaOptions, path: Path, rules: Redaction, most: int) -> None:
         self.rules = rules
         self._file = IndexFile(path, rules)
         self.follower = Follower(lambda: FollowedTopics(options), self._file, rules, most)
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Keep it up to date meanwhile."""
+        self.follower.start()
+        try:
+            yield
+        finally:
+            self.follower.close(GRACE_S)
 
     @contextmanager
     def searching(self) -> Iterator[IndexSearch]:

@@ -72,11 +72,12 @@ class Conditions:
         found = [f"{name} = ?" for name, value in names.items() if value]
         values: list[Any] = [value for value in names.values() if value]
         if self.error:
+            # As the command line's --error: the class, with or without its module, or the cause.
             found.append(
-                "(cause.cause = ? or cause.error_type = ? or "
-                "(instr(cause.error_type, '.') and cause.error_type like ? escape '!'))"
+                "(cause.cause = ?1 or cause.error_type = ?1 or (instr(?1, '.') = 0 "
+                "and substr(cause.error_type, -length(?1) - 1) = '.' || ?1))".replace("?1", "?")
             )
-            values += [self.error, self.error, f"%.{_escaped(self.error)}"]
+            values += [self.error] * 5
         return found, values
 
     def of_dead_letter(self) -> tuple[list[str], list[Any]]:

@@ -22,6 +22,7 @@ from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
 
 T = TypeVar("T")
@@ -99,43 +100,50 @@ class Cluster:
         brokers: how to reach it.
         listen: the addresses of runs; None for the one in the settings.
         asking: where questions wait for their answers.
+        index: of its dead letters; None for none.
 
     Raises:
         ConfigError: the settings or a client property are refused.
     """
 
     def __init__(
-        self, name: str, brokers: Brokers, listen: Sequence[str] | None, asking: Executor
+        self,
+        name: str,
+        brokers: Brokers,
+        listen: Sequence[str] | None,
+        asking: Executor,
+        index: DeadLetterIndex | None = None,
     ) -> None:
         self.name = name
-        self._brokers = brokers
+        self.brokers = brokers
+        self.index = index
         self._listen = list(listen) if listen else None
-        self._commands = NextCommands.after(self._listen, brokers)
-        self._rules = brokers.settings().redaction.rules()
+        self.commands = NextCommands.after(self._listen, brokers)
+        self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
+        found = OfRuns(answers_of(self._listen, self.brokers.source), taken_ms)
         self._groups = found.groups
         return found
 
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()
-        found = list(looks(self._brokers.options(), self._groups or None))
+        found = list(looks(self.brokers.options(), self._groups or None))
         lines = [
             line
             for look in found
-            for line in group_lines(look, self._commands, self._rules, taken_ms)
+            for line in group_lines(look, self.commands, self.rules, taken_ms)
         ]
         return OfKafka(found, lines, taken_ms)
 
     def entries(self, runs: OfRuns | None, kafka: OfKafka | None) -> Sequence[Entry]:
         """What there is to say, the worst first, with what follows from it."""
         answers = runs.answers if runs is not None else ()
-        lines = [*run_lines(answers, self._commands), *(kafka.lines if kafka is not None else ())]
+        lines = [*run_lines(answers, self.commands), *(kafka.lines if kafka is not None else ())]
         return entries(worst_first(with_handlers(lines, readers_of(answers))))
 
 

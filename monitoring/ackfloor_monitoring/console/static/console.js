@@ -6,9 +6,15 @@ const local = new Intl.DateTimeFormat(undefined, {
   hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short",
 });
 
+const dated = new Intl.DateTimeFormat(undefined, {
+  year: "numeric", month: "2-digit", day: "2-digit",
+  hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short",
+});
+
 function showTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
-    time.textContent = local.format(new Date(time.dateTime));
+    const format = time.className === "dated" ? dated : local;
+    time.textContent = format.format(new Date(time.dateTime));
   }
 }
 
