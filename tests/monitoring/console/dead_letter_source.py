@@ -14,6 +14,7 @@ from ackfloor.dead_letters.rules.dispositions import (
     disposition_key,
 )
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from ackfloor.errors import RedriveRefused
 
 DLQ = "orders--billing--dlq"
 #: When the first dead letter failed.
@@ -41,6 +42,8 @@ class DeadLetterSource:
         #: What is read, by partition and offset; and after so many the reader is stopped.
         self.reads: list[tuple[int, int]] = []
         self.stop_after: int | None = None
+        #: Another topic, which may not be read.
+        self.denied = ""
 
     def bury(
         self,
@@ -84,7 +87,9 @@ class DeadLetterSource:
     def look(self) -> tuple[str, Sequence[FollowedTopic]]:
         """This cluster and its topic."""
         ranges = {p: (self.starts[p], len(log)) for p, log in self.logs.items()}
-        return self.cluster_id, [FollowedTopic(self.name, "billing", self.topic_id, ranges)]
+        denied = [FollowedTopic(self.denied, "billing", "id-9", {0: (0, 9)})] if self.denied else []
+        topic = FollowedTopic(self.name, "billing", self.topic_id, ranges)
+        return self.cluster_id, [*denied, topic]
 
     def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
         """What is new."""
@@ -97,7 +102,8 @@ class DeadLetterSource:
         self, topic: FollowedTopic, positions: Mapping[int, int]
     ) -> Iterator[NewDeadLetters]:
         """In batches, each of one partition."""
-        del topic
+        if topic.name == self.denied:
+            raise RedriveRefused(f"no permission to read {topic.name}: grant READ")
         for partition, position in positions.items():
             log = self.logs[partition]
             for first in range(position, len(log), self.batch):

@@ -35,12 +35,13 @@ class Index:
         self.rules = rules
         self.most = most
 
-    def read_on(self) -> None:
-        """Look once, as a console that has just started does."""
+    def read_on(self) -> str:
+        """Look once, as a console that has just started does; returns what it could not do."""
         self.source.noted = 0
         file = IndexFile(self.path, self.rules)
         once = Follower(lambda: self.source, file, self.rules, self.most, wait=lambda _s: True)
         once.follow(self.source)
+        return once.error
 
     def search(self) -> IndexSearch:
         """A new one."""
@@ -239,6 +240,19 @@ def test_what_is_disposed_of_is_not_open(
     source.notes.clear()
     index.read_on()
     assert len(index.places()) == sums(index) == 5
+
+
+def test_a_topic_that_may_not_be_read_keeps_no_other_from_it(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """It is named."""
+    source.bury(3)
+    source.denied = "a--billing--dlq"
+    index = make()
+    assert index.read_on() == "no permission to read a--billing--dlq: grant READ"
+    assert len(index.places()) == 3
+    source.denied = ""
+    assert index.read_on() == ""
 
 
 @pytest.mark.parametrize("change", ["topic", "cluster", "rules", "version"])

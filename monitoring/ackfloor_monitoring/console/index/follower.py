@@ -19,6 +19,7 @@ from ackfloor import AckfloorError
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewDeadLetters
 from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.errors import RedriveRefused
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_rows import index_row
 from ackfloor_monitoring.console.index.index_writer import IndexWriter
@@ -132,11 +133,15 @@ class Follower:
             while True:
                 taken_ms = time.time_ns() // 1_000_000
                 self._remove(writer, found)
+                refused = []
                 for topic in found:
-                    self._read(topics, writer, topic, disposed)
+                    try:
+                        self._read(topics, writer, topic, disposed)
+                    except RedriveRefused as exc:  # a missing permission: the rest is read
+                        refused.append(str(exc))
                 if not self._over.is_set():
                     writer.note_time(taken_ms)
-                    self.error = ""
+                    self.error = "; ".join(refused)
                 if self._wait(EVERY_S):
                     return
                 again_id, found = topics.look()

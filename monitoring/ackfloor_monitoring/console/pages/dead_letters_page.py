@@ -28,7 +28,7 @@ from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 #: Dead letters of a page, and causes: more than a person reads.
 ROWS: Final = 50
-CAUSES: Final = 100
+CAUSES: Final = 50
 #: The size of a trend's drawing.
 _BAR: Final = 4
 _HEIGHT: Final = 20
@@ -85,7 +85,10 @@ def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
             for each in found[:ROWS]
         ],
         "more": place_text(found[ROWS - 1].place) if len(found) > ROWS else "",
-        "count": search.count(query.wanted),
+        # All were found: no need to go through them again.
+        "count": len(found)
+        if query.behind is None and len(found) <= ROWS
+        else search.count(query.wanted),
     }
 
 
