@@ -45,7 +45,16 @@ async def bill(delivery: Delivery) -> None:
 def console(folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
     """A console in a process of its own: scheme and port; it has to end in order."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "ackfloor.cli.main", "console", *ANY_PORT, *arguments],
+        [
+            sys.executable,
+            "-m",
+            "ackfloor.cli.main",
+            "console",
+            *ANY_PORT,
+            "--index-folder",
+            str(folder / "index"),
+            *arguments,
+        ],
         cwd=folder,
         env=environment({"PYTHONUNBUFFERED": "1", "XDG_RUNTIME_DIR": str(folder)}),
         stdout=subprocess.PIPE,

@@ -148,9 +148,22 @@ ALSO: Final = {
     "handlers": frozenset[str](),
     "demo": frozenset({"ackfloor.core.records.envelope", "ackfloor.core.parking.topic_names"}),
     "monitoring": frozenset({"ackfloor.core.values.durations", "ackfloor.core.records.envelope"}),
-    # What the command line says of runs and groups, the console shows.
+    # What the command line says of runs, groups and dead letters, the console shows.
     "console": frozenset(
         {
+            "ackfloor.cli.shared.times",
+            "ackfloor.core.parking.topic_names",
+            "ackfloor.core.records.envelope",
+            "ackfloor.dead_letters.commands.dead_letter_views",
+            "ackfloor.dead_letters.commands.selection",
+            "ackfloor.dead_letters.kafka.dead_letter_topic",
+            "ackfloor.dead_letters.kafka.followed_topics",
+            "ackfloor.dead_letters.kafka.parked_topics",
+            "ackfloor.dead_letters.rules.dead_letter_filter",
+            "ackfloor.dead_letters.rules.dispositions",
+            "ackfloor.dead_letters.rules.redrive_rules",
+            "ackfloor.core.records.redaction",
+            "ackfloor.kafka.client.client_options",
             "ackfloor.cli.handlers.handler_list",
             "ackfloor.cli.lanes.lane_list",
             "ackfloor.cli.run.inflight",

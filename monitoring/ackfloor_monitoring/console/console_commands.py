@@ -73,14 +73,25 @@ def console(
     tls_key: Annotated[
         Path | None, typer.Option(help="The certificate's key.", show_default="in the same file")
     ] = None,
+    index_folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the index of dead letters is: a folder that nobody else can write.",
+            show_default="console in the user's state folder",
+        ),
+    ] = None,
+    index_rows: Annotated[
+        int,
+        typer.Option(min=1_000, help="So many dead letters are indexed; the oldest go first."),
+    ] = 2_000_000,
     brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """Serve a console that shows what is wrong, in a browser.
 
-    It asks Kafka and the runs that --run names while somebody looks. An operator moves lanes and
-    pauses handlers there; each action is noted in Kafka first, see `ackfloor actions`. Beyond a
-    loopback address it needs tokens and TLS. Without tokens everybody who reaches it is a reader,
-    who only looks.
+    It asks Kafka and the runs that --run names while somebody looks, and follows the dead-letter
+    topics for an index on this machine. An operator moves lanes and pauses handlers there; each
+    action is noted in Kafka first, see `ackfloor actions`. Beyond a loopback address it needs
+    tokens and TLS. Without tokens everybody who reaches it is a reader, who only looks.
     """
     if add is not None:
         if token_file is None:
@@ -92,14 +103,14 @@ def console(
     refuse_unsafe(listen, host, token_file, tls_certificate, role)
     public = None if url is None else public_url(url)
     try:
-        from ackfloor_monitoring.console.serving import Place, serve
+        from ackfloor_monitoring.console.serving import Indexing, Place, serve
     except ImportError as exc:
         raise MissingExtra("console", "the console") from exc
     place = Place(host, port, tls_certificate, tls_key)
     secure = place.secure if public is None else public.scheme == "https"
     names = own_names(host, public)
     gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
-    serve(place, cluster, brokers, run, gate, token_files)
+    serve(place, cluster, brokers, run, gate, Indexing(index_folder, index_rows), token_files)
 
 
 def _token_file(given: str) -> tuple[str, Path]:

@@ -21,6 +21,8 @@ from starlette.types import ASGIApp
 from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor_monitoring.console.access.gate import Gate
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from ackfloor_monitoring.console.index.index_place import index_place
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.web import console_app
 
@@ -66,12 +68,26 @@ class Place:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """How dead letters are indexed.
+
+    Attributes:
+        folder: of the index; None for the user's state folder.
+        most: so many dead letters are kept.
+    """
+
+    folder: Path | None
+    most: int
+
+
 def serve(
     place: Place,
     name: str,
     brokers: Brokers,
     runs: Sequence[str] | None,
     gate: Gate,
+    indexing: Indexing,
     token_files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
     """Serve the console of a cluster.
@@ -82,13 +98,19 @@ def serve(
         token_files: address of a run -> the file with its token, where that is not the run's own.
 
     Raises:
-        ConfigError: the address, the certificate, the name or a setting is refused.
+        ConfigError: the address, the certificate, the name, the folder or a setting is refused.
     """
     if not _NAME.fullmatch(name):
         fix = "letters, digits and . _ -, at most 63 of them"
         raise ConfigError("--cluster", name, "can't be a part of an address", fix)
-    with ThreadPoolExecutor(ASKING, "console") as asking, place.bound() as bound:
-        cluster = Cluster(name, brokers, runs, asking, token_files)
+    rules = brokers.settings().redaction.rules()
+    with (
+        ThreadPoolExecutor(ASKING, "console") as asking,
+        place.bound() as bound,
+        index_place(indexing.folder, name) as path,
+    ):
+        index = DeadLetterIndex(brokers.options(), path, rules, indexing.most)
+        cluster = Cluster(name, brokers, runs, asking, index, token_files)
         server = server_of(console_app([cluster], gate), place)
         scheme = "https" if place.secure else "http"
         host, port = bound.getsockname()[:2]
@@ -97,7 +119,8 @@ def serve(
         # uvicorn ends in order and raises the signal again, which is no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
-        asyncio.run(server.serve([bound]))
+        with index.following():
+            asyncio.run(server.serve([bound]))
 
 
 def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:

@@ -25,19 +25,25 @@ from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.forms import form_of, headers_of
 from ackfloor_monitoring.console.pages.actions_page import ACTIONS
-from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
+from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER
+from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
+from ackfloor_monitoring.console.reads.searches import Searches
 from ackfloor_monitoring.console.rendering import rendered, rendered_part
 from ackfloor_monitoring.console.static_files import static_file
 
 T = TypeVar("T")
 
 PAGES: Final = (OVERVIEW, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
+ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER)
+#: What each page leads to.
+MENU: Final = (OVERVIEW, IN_FLIGHT, LANES, DEAD_LETTERS, HANDLERS, ACTIONS)
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
@@ -73,6 +79,10 @@ def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
             Route(path, partial(endpoints.page, page)),
             Route(f"{path}/events", partial(endpoints.events, page)),
         ]
+    routes += [
+        Route(f"/c/{{cluster}}/{page.path}{page.below}", partial(endpoints.asked, page))
+        for page in ASKED_PAGES
+    ]
     acting = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
     routes += [
         Route("/c/{cluster}/orders", acting.ask, methods=["POST"]),
@@ -112,6 +122,7 @@ class Endpoints:
         self._clusters = clusters
         self._gate = gate
         self._streams = 0
+        self._searches = Searches()
 
     # The way in and out.
 
@@ -168,6 +179,21 @@ class Endpoints:
             "page.html",
             200,
             **self._context(page, cluster, known, identity),
+            gate=self._gate,
+        )
+
+    async def asked(self, page: AskedPage, request: Request) -> Response:
+        """A page that answers what its address asks."""
+        identity = await self._identify(request)
+        cluster = self._cluster(request)
+        asked = Asked(identity.person, dict(request.query_params), request.path_params)
+        facts = await self._searches.answer(partial(page.facts, cluster, asked))
+        return rendered(
+            page.template,
+            200,
+            **self._menu(page, cluster),
+            **facts,
+            identity=identity,
             gate=self._gate,
         )
 
@@ -233,12 +259,17 @@ class Endpoints:
         return {
             "identity": identity,
             "acts": identity.person.may(Right.act),
-            "page": page,
-            "pages": PAGES,
-            "cluster": cluster.name,
-            "clusters": list(self._clusters),
+            **self._menu(page, cluster),
             "late": known.late(),
             **page.facts(cluster, known),
+        }
+
+    def _menu(self, page: Page | AskedPage, cluster: Cluster) -> dict[str, Any]:
+        return {
+            "page": page,
+            "pages": MENU,
+            "cluster": cluster.name,
+            "clusters": list(self._clusters),
         }
 
     def _cluster(self, request: Request) -> Cluster:

@@ -17,6 +17,7 @@ from ackfloor.cli.shared.parameters import Brokers
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names
 from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.serving import Place, server_of
 from ackfloor_monitoring.console.web import console_app
@@ -104,15 +105,16 @@ def console_of(
     token_file: Path | None = None,
     role: Role = Role.reader,
     names: tuple[str, ...] = ("kafka",),
+    index: DeadLetterIndex | None = None,
     token_files: Mapping[str, Path] = MappingProxyType({}),
 ) -> Iterator[Console]:
-    """Serve a console of these runs and this broker, a cluster of each name."""
+    """Serve a console of these runs, this broker and this index, a cluster of each name."""
     gate = Gate(own_names("127.0.0.1", None), secure=False, token_file=token_file, role=role)
     place = Place("127.0.0.1", 0)
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
     brokers = Brokers(servers=servers)
-    clusters = [Cluster(name, brokers, runs, asking, token_files) for name in names]
+    clusters = [Cluster(name, brokers, runs, asking, index, token_files) for name in names]
     server = server_of(console_app(clusters, gate), place)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
     thread.start()

@@ -1,4 +1,8 @@
-"""Page: one kind of page of a cluster, and the facts that its template shows."""
+"""Page: one kind of page of a cluster, and the facts that its template shows.
+
+A `Page` shows what is so now, and is sent again when that changes. An `AskedPage` answers what its
+address asks, and stays as it is: nothing jumps under who reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfActions, OfKafka, OfRuns
 from ackfloor_monitoring.console.reads.refreshed import Answer
 
@@ -57,3 +62,37 @@ class Page:
     facts: Callable[[Cluster, Known], Mapping[str, Any]]
     asks_kafka: bool = False
     asks_actions: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks.
+
+    Attributes:
+        query: the parameters of its address.
+        parts: the parts of its path that are names of something.
+    """
+
+    person: Person
+    query: Mapping[str, str]
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPage:
+    """One kind of page that answers a question.
+
+    Attributes:
+        path: below the cluster's address.
+        key: goes there, after `g`.
+        template: shows the answer.
+        facts: what the template shows; may block, and raise Refused.
+        below: what of its address follows `path`, with parts in braces.
+    """
+
+    path: str
+    title: str
+    key: str
+    template: str
+    facts: Callable[[Cluster, Asked], Mapping[str, Any]]
+    below: str = ""

@@ -7,15 +7,17 @@ from typing import Any, Final
 
 from ackfloor.cli.handlers.handler_list import paused_text
 from ackfloor.cli.status.status_line import State
-from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.console_page import AskedPage, Known, Page
+from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 #: What a line is about -> the page that shows more, and where something can be done about it.
-CLOSER: Final = {
+CLOSER: Final[Mapping[str, Page | AskedPage]] = {
     **dict.fromkeys(("blocked", "quarantined"), LANES),
+    "dlq": DEAD_LETTERS,
     **dict.fromkeys(("breaker", "paused"), HANDLERS),
     **dict.fromkeys(("slots", "keys", "inflight"), IN_FLIGHT),
 }

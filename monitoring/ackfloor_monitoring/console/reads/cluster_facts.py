@@ -28,6 +28,7 @@ from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Cluster:
         brokers: how to reach it.
         listen: the addresses of runs; None for the one in the settings.
         asking: where questions wait for their answers.
+        index: of its dead letters; None for none.
         token_files: address of a run -> the file with its token, where that is not the run's own.
 
     Raises:
@@ -149,14 +151,16 @@ class Cluster:
         brokers: Brokers,
         listen: Sequence[str] | None,
         asking: Executor,
+        index: DeadLetterIndex | None = None,
         token_files: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.asking = asking
+        self.brokers = brokers
+        self.index = index
         self._token_files = token_files
-        self._brokers = brokers
         self._listen = list(listen) if listen else None
-        self._commands = NextCommands.after(self._listen, brokers)
+        self.commands = NextCommands.after(self._listen, brokers)
         self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
         #: Of each run that has answered, its group: a run that is away may still be of it.
@@ -167,7 +171,7 @@ class Cluster:
 
     def options(self) -> KafkaOptions:
         """How its brokers are reached; raises ConfigError."""
-        return self._brokers.options()
+        return self.brokers.options()
 
     def runs_of(self, group: str) -> Runs:
         """The runs of a group, asked now, with their tokens; one that is away is named as well.
@@ -185,7 +189,7 @@ class Cluster:
                 continue
             file = self._token_files.get(answer.run)
             try:
-                tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
+                tokens[answer.run] = credentials(answer.run, file, self.brokers.source)[1]
             except ControlFailed as exc:
                 # It names the options of a command.
                 unreached[answer.run] = str(exc).replace("--listen or --token", "--run-token")
@@ -196,18 +200,18 @@ class Cluster:
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
+        found = OfRuns(answers_of(self._listen, self.brokers.source), taken_ms)
         self._groups = found.groups
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         return found
 
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()
-        found = list(looks(self._brokers.options(), self._groups or None))
+        found = list(looks(self.brokers.options(), self._groups or None))
         lines = [
             line
             for look in found
-            for line in group_lines(look, self._commands, self.rules, taken_ms)
+            for line in group_lines(look, self.commands, self.rules, taken_ms)
         ]
         return OfKafka(found, lines, taken_ms)
 
@@ -218,7 +222,7 @@ class Cluster:
     def entries(self, runs: OfRuns | None, kafka: OfKafka | None) -> Sequence[Entry]:
         """What there is to say, the worst first, with what follows from it."""
         answers = runs.answers if runs is not None else ()
-        lines = [*run_lines(answers, self._commands), *(kafka.lines if kafka is not None else ())]
+        lines = [*run_lines(answers, self.commands), *(kafka.lines if kafka is not None else ())]
         return entries(worst_first(with_handlers(lines, readers_of(answers))))
 
 

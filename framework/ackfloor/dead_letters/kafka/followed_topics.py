@@ -1,0 +1,156 @@
+"""FollowedTopics: the dead-letter topics of a cluster, read on from where a reader stands.
+
+For whoever keeps what they say, such as an index: what was read before is not read again. Only
+committed records are handed out. A position may lie behind the last record: transactions leave
+markers, which take offsets and are no dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition
+
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
+from ackfloor.dead_letters.kafka.record_reading import (
+    EOF,
+    batches,
+    dead_letter_of,
+    offset_of,
+    read_error,
+    reading_consumer,
+)
+from ackfloor.dead_letters.kafka.redrive_topics import described
+from ackfloor.dead_letters.rules.dispositions import Disposed, dispositions_topic_of
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from ackfloor.kafka.client.admin_client import AdminConnection
+from ackfloor.kafka.client.client_errors import OUT_OF_RANGE
+from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.topics.log_ranges import log_ranges
+from ackfloor.kafka.topics.topic_ids import printed
+
+REQUEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTopic:
+    """One dead-letter topic of ours, as it is now.
+
+    Attributes:
+        topic_id: Kafka's; another one where it was deleted and created anew.
+        ranges: partition -> its first offset, and the one behind its last committed record;
+            without partitions whose broker did not answer.
+    """
+
+    name: str
+    group: str
+    topic_id: str
+    ranges: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class NewDeadLetters:
+    """What was read at once.
+
+    Attributes:
+        positions: partition -> the offset to read next.
+    """
+
+    dead_letters: Sequence[DeadLetter]
+    positions: Mapping[int, int]
+
+
+class FollowedTopics:
+    """The dead-letter topics that this user may see.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._connection = AdminConnection(options)
+        #: Name and id of a topic -> what reads its dispositions.
+        self._logs: dict[tuple[str, str], DispositionsLog] = {}
+        self._partitions: dict[str, int] = {}
+
+    def look(self) -> tuple[str, Sequence[FollowedTopic]]:
+        """The cluster's id, and its dead-letter topics by name.
+
+        Raises:
+            KafkaUnreachable: no broker answers.
+            RedriveRefused: a topic can't be described.
+        """
+        metadata = self._connection.metadata()
+        groups = {}
+        for name in sorted(metadata.topics):
+            parsed = parse_topic(name)
+            if parsed is not None and parsed.kind == "dlq":
+                groups[name] = parsed.group
+        places = [(name, part) for name in groups for part in metadata.topics[name].partitions]
+        admin = self._connection.admin
+        ids = described(admin, list(groups)) if groups else {}
+        ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in groups}
+        for (name, part), found in log_ranges(admin, places, REQUEST_S).items():
+            ranges[name][part] = found
+        topics = [
+            FollowedTopic(name, group, printed(ids[name].topic_id), ranges[name])
+            for name, group in groups.items()
+        ]
+        self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        return str(metadata.cluster_id), topics
+
+    def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
+        """Note the dispositions of a topic that were written since the last call.
+
+        Raises:
+            KafkaUnreachable: the broker says nothing for a minute.
+            RedriveRefused: they may not be read.
+        """
+        name = dispositions_topic_of(topic.name)
+        partitions = self._partitions.get(name)
+        if partitions is None:
+            return
+        key = topic.name, topic.topic_id
+        if key not in self._logs:
+            self._logs[key] = DispositionsLog(self._options, name, partitions)
+        self._logs[key].read_on(disposed)
+
+    def read_on(
+        self, topic: FollowedTopic, positions: Mapping[int, int]
+    ) -> Iterator[NewDeadLetters]:
+        """What a topic has from these positions on, partitions mixed, up to its end.
+
+        Args:
+            positions: partition -> offset, of the partitions to read.
+
+        Raises:
+            KafkaUnreachable: the broker says nothing for a minute.
+            RedriveRefused: the topic may not be read.
+        """
+        if not positions:
+            return
+        reading = set(positions)
+        with closing(reading_consumer(self._options)) as consumer:
+            consumer.assign([TopicPartition(topic.name, p, at) for p, at in positions.items()])
+            arriving = batches(consumer, topic.name)
+            while reading:
+                dead_letters, behind = [], dict[int, int]()
+                for message in next(arriving):
+                    partition, error = message.partition() or 0, message.error()
+                    if error is None:
+                        dead_letters.append(dead_letter_of(message))
+                        behind[partition] = offset_of(message) + 1
+                    elif error.code() == EOF:
+                        behind[partition] = offset_of(message)
+                        reading.discard(partition)
+                    elif error.code() in OUT_OF_RANGE:
+                        # Retention has removed what was to be read: the next look says from where.
+                        reading.discard(partition)
+                    elif not error.retriable():
+                        raise read_error(error, topic.name)
+                if behind:
+                    yield NewDeadLetters(dead_letters, behind)

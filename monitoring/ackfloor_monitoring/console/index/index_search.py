@@ -1,0 +1,324 @@
+"""IndexSearch: what the index answers: counts, dead letters by cause, and one after the other.
+
+Only open dead letters are counted and listed. Times bound the work as well as filters do: a search
+that takes longer than `LONGEST_S` is ended, and says so.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from ackfloor_monitoring.console.index.index_file import HOUR_MS
+
+#: Seconds that one search may take, and after how many steps of SQLite's machine the clock is read.
+LONGEST_S: Final = 5.0
+_STEPS: Final = 20_000
+#: Up to so many causes are read one by one, each in the order of time, instead of all dead letters.
+_FEW_CAUSES: Final = 300
+#: Hours of a trend.
+TREND_HOURS: Final = 24
+
+
+class TooSlow(Exception):
+    """A search that was ended."""
+
+
+class Place(NamedTuple):
+    """Where a list goes on: behind this dead letter, the newest first."""
+
+    at_ms: int
+    topic: int
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What dead letters have to be, to be found; what is None or "" matches any.
+
+    Attributes:
+        error: the error's class, whole or without its module, or the cause.
+        key: as the index has it.
+        text: is in the error's message, in whatever case.
+        since_ms, until_ms: when it failed for the last time, from and before.
+    """
+
+    topic: str = ""
+    group: str = ""
+    handler: str = ""
+    error: str = ""
+    reason: str = ""
+    release: str = ""
+    key: bytes | None = None
+    text: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def of_cause(self) -> tuple[list[str], list[Any]]:
+        """Those that a cause meets or does not, in SQL, with their values."""
+        names = {
+            "topic.name": self.topic,
+            "topic.consumer_group": self.group,
+            "cause.handler": self.handler,
+            "cause.reason": self.reason,
+            "cause.release": self.release,
+        }
+        found = [f"{name} = ?" for name, value in names.items() if value]
+        values: list[Any] = [value for value in names.values() if value]
+        if self.error:
+            # As the command line's --error: the class, with or without its module, or the cause.
+            found.append(
+                "(cause.cause = ?1 or cause.error_type = ?1 or (instr(?1, '.') = 0 "
+                "and substr(cause.error_type, -length(?1) - 1) = '.' || ?1))".replace("?1", "?")
+            )
+            values += [self.error] * 5
+        return found, values
+
+    def of_dead_letter(self) -> tuple[list[str], list[Any]]:
+        """The others, in SQL, with their values."""
+        found, values = ["disposed = 0"], list[Any]()
+        for condition, value in (
+            ("key = ?", self.key),
+            ("at_ms >= ?", self.since_ms),
+            ("at_ms < ?", self.until_ms),
+            ("message like ? escape '!'", f"%{_escaped(self.text)}%" if self.text else None),
+        ):
+            if value is not None:
+                found.append(condition)
+                values.append(value)
+        return found, values
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"!{each}" if each in "!%_" else each for each in text)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDeadLetter:
+    """One that was found; `place` is where the list goes on behind it."""
+
+    place: Place
+    topic: str
+    handler: str
+    cause: str
+    error_type: str
+    reason: str
+    release: str
+    attempt: int
+    replays: int
+    key: bytes | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCause:
+    """Open dead letters of one topic, handler and cause.
+
+    Attributes:
+        first_ms, last_ms: when the first of them failed for the first time, and the last for the
+            last time; of what is gone as well, within an hour that has some left.
+        trend: how many failed in each of the last hours, the oldest hour first.
+        latest: the newest of them; None while it is being removed.
+    """
+
+    topic: str
+    group: str
+    handler: str
+    cause: str
+    count: int
+    first_ms: int
+    last_ms: int
+    trend: Sequence[int]
+    latest: FoundDeadLetter | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the index is.
+
+    Attributes:
+        read: records of the dead-letter topics that are read, of `total` that are there.
+        open: dead letters in it that are open.
+        left_out: the oldest open ones that were removed because there are too many.
+        taken_ms: when all that was there was in it, in wall-clock ms; None before that.
+        topics: the dead-letter topics.
+        groups: their groups.
+    """
+
+    read: int = 0
+    total: int = 0
+    open: int = 0
+    left_out: int = 0
+    taken_ms: int | None = None
+    topics: Sequence[str] = ()
+    groups: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A cause's sums while they are added up; `newest` is the number of who failed last."""
+
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = -1
+    newest: int = 0
+    trend: list[int] = field(default_factory=lambda: [0] * TREND_HOURS)
+
+
+_ROW: Final = (
+    "d.at_ms, d.topic, d.partition, d.offset, topic.name, cause.handler, cause.cause, "
+    "cause.error_type, cause.reason, cause.release, d.attempt, d.replays, d.key, d.message "
+    "from dead_letter d {how} join cause on cause.id = d.cause join topic on topic.id = d.topic"
+)
+_SUMS: Final = (
+    "select cause.id, topic.name, topic.consumer_group, cause.handler, cause.cause, hour, count, "
+    "first_ms, last_ms from hourly join cause on cause.id = hourly.cause "
+    "join topic on topic.id = cause.topic"
+)
+_CAUSES: Final = "select cause.id from cause join topic on topic.id = cause.topic"
+_NEWEST_FIRST: Final = "order by d.at_ms desc, d.topic desc, d.partition desc, d.offset desc"
+
+
+class IndexSearch:
+    """Searches; one is made for each request, and closes nothing."""
+
+    def __init__(self, connection: sqlite3.Connection, longest_s: float = LONGEST_S) -> None:
+        self._connection = connection
+        until_s = time.monotonic() + longest_s
+        connection.set_progress_handler(lambda: time.monotonic() > until_s, _STEPS)
+
+    def progress(self) -> Progress:
+        """How far the index is."""
+        meta = dict(self._ask("select name, value from meta"))
+        [(read, total)] = self._ask(
+            "select coalesce(sum(min(position, log_end) - start), 0), "
+            "coalesce(sum(log_end - start), 0) from progress"
+        )
+        [(open_,)] = self._ask("select coalesce(sum(count), 0) from hourly")
+        topics = list(self._ask("select name, consumer_group from topic order by name"))
+        taken_ms = meta.get("taken_ms")
+        return Progress(
+            read,
+            total,
+            open_,
+            int(meta.get("left_out", 0)),
+            None if taken_ms is None else int(taken_ms),
+            [name for name, _ in topics],
+            sorted({group for _, group in topics}),
+        )
+
+    def count(self, wanted: Conditions) -> int:
+        """How many match; raises TooSlow."""
+        where, values = self._where(wanted, self._causes(wanted))
+        text = f"select count(*) from dead_letter d where {where}"  # noqa: S608 -- `?` for values
+        [(count,)] = self._ask(text, values)
+        return int(count)
+
+    def newest(
+        self, wanted: Conditions, most: int, behind: Place | None = None
+    ) -> Sequence[FoundDeadLetter]:
+        """Those that match, the newest first; raises TooSlow.
+
+        Args:
+            behind: the last one that was shown.
+        """
+        causes = self._causes(wanted)
+        if causes is None or len(causes) > _FEW_CAUSES or wanted.key is not None:
+            return list(self._in_order(wanted, causes, most, behind))
+        parts = [self._in_order(wanted, [each], most, behind) for each in causes]
+        return list(islice(merge(*parts, key=lambda each: each.place, reverse=True), most))
+
+    def causes(
+        self, wanted: Conditions, most: int, now_ms: int
+    ) -> tuple[Sequence[FoundCause], int]:
+        """The causes with the most open dead letters, and how many causes there are.
+
+        Args:
+            wanted: only what is asked of causes counts here.
+        """
+        conditions, values = wanted.of_cause()
+        sums: dict[tuple[str, str, str, str], _Sum] = {}
+        now_hour = now_ms // HOUR_MS
+        for number, topic, group, handler, cause, hour, count, first_ms, last_ms in self._ask(
+            f"{_SUMS} {_all_of(conditions)}",
+            values,
+        ):
+            found = sums.setdefault((topic, group, handler, cause), _Sum(first_ms=first_ms))
+            found.count += count
+            found.first_ms = min(found.first_ms, first_ms)
+            if last_ms > found.last_ms:
+                found.last_ms, found.newest = last_ms, number
+            ago = now_hour - hour
+            if 0 <= ago < TREND_HOURS:
+                found.trend[TREND_HOURS - 1 - ago] += count
+        largest = sorted(sums.items(), key=lambda each: (-each[1].count, each[0]))
+        return [
+            FoundCause(
+                *name, each.count, each.first_ms, each.last_ms, each.trend,
+                next(self._in_order(Conditions(), [each.newest], 1, None), None),
+            )
+            for name, each in largest[:most]
+        ], len(largest)  # fmt: skip
+
+    def is_disposed(self, topic: str, partition: int, offset: int) -> bool | None:
+        """Whether a dead letter is disposed of; None where the index does not have it."""
+        found = list(
+            self._ask(
+                "select disposed from dead_letter d join topic on topic.id = d.topic "
+                "where topic.name = ? and partition = ? and offset = ?",
+                [topic, partition, offset],
+            )
+        )
+        return bool(found[0][0]) if found else None
+
+    def _causes(self, wanted: Conditions) -> Sequence[int] | None:
+        """The numbers of the causes that match; None where any does."""
+        conditions, values = wanted.of_cause()
+        if not conditions:
+            return None
+        return [
+            number
+            for (number,) in self._ask(
+                f"{_CAUSES} {_all_of(conditions)}",
+                values,
+            )
+        ]
+
+    def _where(self, wanted: Conditions, causes: Sequence[int] | None) -> tuple[str, list[Any]]:
+        conditions, values = wanted.of_dead_letter()
+        if causes is not None:
+            # Numbers of ours, and too many for parameters.
+            conditions.append(f"d.cause in ({','.join(map(str, causes))})")
+        return " and ".join(f"d.{each.removeprefix('d.')}" for each in conditions), values
+
+    def _in_order(
+        self, wanted: Conditions, causes: Sequence[int] | None, most: int, behind: Place | None
+    ) -> Iterator[FoundDeadLetter]:
+        where, values = self._where(wanted, causes)
+        if behind is not None:
+            where += (
+                " and d.at_ms <= ? and (d.at_ms, d.topic, d.partition, d.offset) < (?, ?, ?, ?)"
+            )
+            values += [behind.at_ms, *behind]
+        how = "indexed by by_key" if wanted.key is not None else ""
+        text = f"select {_ROW.format(how=how)} where {where} {_NEWEST_FIRST} limit {most:d}"
+        for row in self._ask(text, values):
+            yield FoundDeadLetter(Place(*row[:4]), *row[4:])
+
+    def _ask(self, text: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from self._connection.execute(text, values)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise TooSlow from None
+            raise
+
+
+def _all_of(conditions: Sequence[str]) -> str:
+    return f"where {' and '.join(conditions)}" if conditions else ""

@@ -1,0 +1,117 @@
+"""One dead letter: why it died, its way so far, its headers and its payload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import typer
+
+from ackfloor import AckfloorError
+from ackfloor.core.records.envelope import Envelope
+from ackfloor.dead_letters.commands.dead_letter_views import fields_of
+from ackfloor.dead_letters.commands.selection import place_of
+from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from ackfloor.errors import RedriveRefused
+from ackfloor_monitoring.console.access.gate import Refused
+from ackfloor_monitoring.console.access.roles import Right
+from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
+from ackfloor_monitoring.console.index.index_search import TooSlow
+from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.one_dead_letter import one_dead_letter
+
+#: Characters of a payload that are shown, and of a key or the value of a header.
+PAYLOAD: Final = 20_000
+VALUE: Final = 500
+#: Headers that are shown.
+HEADERS: Final = 50
+_LATEST_MS: Final = 253_402_300_799_999
+
+
+def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
+    """What the template shows; raises Refused."""
+    place = "/".join(asked.parts[name] for name in ("topic", "partition", "offset"))
+    try:
+        named = place_of(place)
+    except typer.BadParameter:
+        raise Refused(404, f"{place} is no place of a dead letter") from None
+    try:
+        found = one_dead_letter(cluster.brokers.options(), *named)
+    except RedriveRefused as exc:
+        raise Refused(404, str(exc)) from None
+    except AckfloorError as exc:
+        raise Refused(503, f"{place} can't be read: {exc}") from None
+    stored = StoredDeadLetter(found, bool(_disposed(cluster, found)))
+    shown: dict[str, Any] = {
+        "place": place,
+        "found": fields_of(stored, cluster.rules),
+        "way": list(way(found)),
+        "sees_payloads": asked.person.may(Right.see_payloads),
+        "commands": [
+            cluster.commands.asks_kafka("dlq show", place),
+            cluster.commands.asks_kafka("dlq replay", place, "--dry-run"),
+        ],
+        "most_payload": PAYLOAD,
+        "most_value": VALUE,
+        "most_headers": HEADERS,
+    }
+    if not shown["sees_payloads"]:
+        # Not even given to the template.
+        for name in ("key", "payload", "headers"):
+            shown["found"][name] = None
+    return shown
+
+
+def _disposed(cluster: Cluster, found: DeadLetter) -> bool | None:
+    """Whether it is replayed, discarded or archived; None where the index does not know."""
+    if cluster.index is None:
+        return None
+    try:
+        with cluster.index.searching() as search:
+            return search.is_disposed(found.topic, found.partition, found.offset)
+    except (NoIndex, TooSlow):
+        return None
+
+
+def way(found: DeadLetter) -> Iterator[tuple[int | None, str]]:
+    """What happened to it, in order, as its headers say: when in wall-clock ms, and what."""
+    envelope = found.envelope
+    if found.origin:
+        yield _time(envelope.origin_timestamp_ms), f"written as {found.origin}"
+    if envelope.first_failed_at_ms is not None:
+        yield _time(envelope.first_failed_at_ms), f"failed for the first time{_on(envelope)}"
+    if envelope.attempt > 1:
+        yield None, f"delivered {envelope.attempt} times in all, through its retry topics"
+    if envelope.failed_at_ms is not None:
+        yield _time(envelope.failed_at_ms), f"failed for the last time: {_why(envelope)}"
+    place = f"{found.topic}/{found.partition}/{found.offset}"
+    yield _time(found.timestamp_ms), f"written as {place}"
+    if envelope.replays:
+        times = "once" if envelope.replays == 1 else f"{envelope.replays} times"
+        yield None, f"it was redriven {times} before it came here"
+
+
+def _on(envelope: Envelope) -> str:
+    return f", on handler {envelope.handler}" if envelope.handler else ""
+
+
+def _why(envelope: Envelope) -> str:
+    parts = [part for part in (envelope.reason, envelope.error_type) if part]
+    return ", ".join(parts) or "no header says why"
+
+
+def _time(at_ms: int | None) -> int | None:
+    """A time that a calendar has; a header may hold any number."""
+    return at_ms if at_ms is not None and 0 <= at_ms <= _LATEST_MS else None
+
+
+DEAD_LETTER = AskedPage(
+    "dead-letters",
+    "Dead letter",
+    "",
+    "dead-letter.html",
+    facts,
+    below="/{topic}/{partition}/{offset}",
+)

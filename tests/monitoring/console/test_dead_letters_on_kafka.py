@@ -1,0 +1,92 @@
+"""The index and pages of dead letters on a real broker: found, opened, disposed of, made anew."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor_monitoring.console.index import follower
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from tests.framework.kafka.wire import options, recreate, until
+from tests.monitoring.console.served_console import Console, console_of
+from tests.monitoring.console.test_console_pages import words
+from tests.redrive_stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+PAGE = "/c/kafka/dead-letters"
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Three hundred dead letters of a group, and some at the end of a transaction."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(follower, "EVERY_S", 0.2)
+    made = Stage(bootstrap_servers)
+    made.bury([(b"k%d" % n, b'{"total": %d}' % n, [("own", b"1")]) for n in range(300)])
+    made.bury_in_transaction(5)
+    return made
+
+
+@pytest.fixture
+def console(stage: Stage, tmp_path: Path) -> Iterator[Console]:
+    """A console whose index follows that broker."""
+    path = tmp_path / "kafka.sqlite"
+    index = DeadLetterIndex(options(stage.servers), path, Redaction(), 100_000)
+    with index.following(), console_of(servers=stage.servers, index=index) as served:
+        yield served
+
+
+def matches(console: Console, query: str) -> int:
+    """How many dead letters match, as a page says; -1 while it says nothing."""
+    found = re.search(r"([\d,]+) match", words(console.ask(f"{PAGE}?{query}").text))
+    return int(found[1].replace(",", "")) if found else -1
+
+
+def test_an_index_follows_its_broker(stage: Stage, console: Console) -> None:
+    """What is written, disposed of, or in a topic that is created anew; one is read from there."""
+    topic = f"topic={stage.dlq}"
+    until(lambda: matches(console, topic) == 305)
+    assert matches(console, f"{topic}&key=k7") == 1
+    page = console.ask(f"{PAGE}?{topic}&error=shop.Boom").text
+    command = shlex.split(html.unescape(re.findall("<code>(.*?)</code>", page)[0]))
+    said = CliRunner().invoke(dlq_app, [*command[2:], "-o", "json"])
+    assert said.exit_code == 0, said.output
+    assert [each["would_send"] for each in json.loads(said.stdout)] == [305]
+
+    partition, offset = stage.places[7]
+    opened = console.ask(f"{PAGE}/{stage.dlq}/{partition}/{offset}")
+    assert opened.status == 200
+    text = html.unescape(words(opened.text))
+    assert '{"total": 7}' in text
+    assert f"written as {stage.source}/1/7" in text
+    assert console.ask(f"{PAGE}/{stage.dlq}/{partition}/9999").status == 404
+    # A source topic has no dead letters: what is in it is nobody's to see here.
+    assert console.ask(f"{PAGE}/{stage.source}/0/0").status == 404
+
+    discarded = CliRunner().invoke(dlq_app, ["discard", stage.dlq, "--key", "k7", "--yes"])
+    assert discarded.exit_code == 0, discarded.output
+    until(lambda: matches(console, topic) == 304)
+    assert matches(console, f"{topic}&key=k7") == 0
+    opened = console.ask(f"{PAGE}/{stage.dlq}/{partition}/{offset}")
+    assert "it is not open" in words(opened.text)
+    listed = json.loads(
+        CliRunner().invoke(dlq_app, ["ls", stage.dlq, "-o", "json", "--limit", "999"]).stdout
+    )
+    assert len(listed) == 304
+
+    stage.bury([(b"new", b"v", [])])
+    until(lambda: matches(console, topic) == 305)
+    recreate(stage.servers, stage.dlq)
+    until(lambda: matches(console, topic) == 0)
+    assert f">{stage.dlq}<" in console.ask(PAGE).text

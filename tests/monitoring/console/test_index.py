@@ -1,0 +1,426 @@
+"""The index of dead letters: it has each once, keeps its bounds, and nothing that is hidden."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackfloor import ConfigError
+from ackfloor.core.records.redaction import Redaction
+from ackfloor_monitoring.console.index import follower as following
+from ackfloor_monitoring.console.index.follower import Follower
+from ackfloor_monitoring.console.index.index_file import IndexFile
+from ackfloor_monitoring.console.index.index_place import index_place
+from ackfloor_monitoring.console.index.index_search import Conditions, IndexSearch, TooSlow
+from tests.monitoring.console.dead_letter_source import (
+    DLQ,
+    FIRST_MS,
+    DeadLetterSource,
+    StoppedReading,
+)
+
+ANY = Conditions()
+
+
+class Index:
+    """An index of a source, read on by hand."""
+
+    def __init__(self, path: Path, source: DeadLetterSource, rules: Redaction, most: int) -> None:
+        self.path = path
+        self.source = source
+        self.rules = rules
+        self.most = most
+
+    def read_on(self) -> str:
+        """Look once, as a console that has just started does; returns what it could not do."""
+        self.source.noted = 0
+        file = IndexFile(self.path, self.rules)
+        once = Follower(lambda: self.source, file, self.rules, self.most, wait=lambda _s: True)
+        once.follow(self.source)
+        return once.error
+
+    def search(self) -> IndexSearch:
+        """A new one."""
+        return IndexSearch(IndexFile(self.path, self.rules).to_read())
+
+    def places(self, wanted: Conditions = ANY) -> list[tuple[int, int]]:
+        """Partition and offset of all that match, the newest first."""
+        found = self.search().newest(wanted, 10_000)
+        assert len(found) == self.search().count(wanted)
+        return [(each.place.partition, each.place.offset) for each in found]
+
+    def bytes(self) -> bytes:
+        """All that is stored on the disk."""
+        return b"".join(each.read_bytes() for each in self.path.parent.iterdir())
+
+
+@pytest.fixture
+def source() -> DeadLetterSource:
+    """An empty topic."""
+    return DeadLetterSource()
+
+
+@pytest.fixture
+def make(tmp_path: Path, source: DeadLetterSource) -> Callable[..., Index]:
+    """Makes the index of that topic."""
+
+    def made(rules: Redaction | None = None, most: int = 1_000_000) -> Index:
+        return Index(tmp_path / "kafka.sqlite", source, rules or Redaction(), most)
+
+    return made
+
+
+def sums(index: Index) -> int:
+    """The sum of the sums per hour."""
+    return index.search().progress().open
+
+
+def test_each_dead_letter_is_found_with_its_cause(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """By topic, handler, error, reason, key, text and time; the newest first."""
+    source.bury(3)
+    source.bury(2, partition=1, handler="ship", error_type="shop.Late", error_fingerprint="f2",
+                error_message="Too LATE 100%", key=b"order-9", release="r2")  # fmt: skip
+    index = make()
+    index.read_on()
+    both, ships = [(1, 1), (1, 0), (0, 2), (0, 1), (0, 0)], [(1, 1), (1, 0)]
+    assert index.places() == both
+    for wanted in (
+        Conditions(handler="ship"), Conditions(error="shop.Late"), Conditions(error="Late"),
+        Conditions(error="f2"), Conditions(key=b"order-9"), Conditions(text="late 100%"),
+        Conditions(since_ms=FIRST_MS + 3000), Conditions(release="r2"),
+        Conditions(topic=DLQ, group="billing", reason="exhausted", handler="ship", text="too"),
+    ):  # fmt: skip
+        assert index.places(wanted) == ships, wanted
+    assert index.places(Conditions(until_ms=FIRST_MS + 1000)) == [(0, 0)]
+    for wanted in (
+        Conditions(handler="shi"), Conditions(error="ate"), Conditions(text="late_100"),
+        Conditions(topic="other"), Conditions(key=b"order"), Conditions(error="%"),
+    ):  # fmt: skip
+        assert index.places(wanted) == [], wanted
+    causes, count = index.search().causes(ANY, 10, FIRST_MS + 4000)
+    assert [(each.handler, each.cause, each.count) for each in causes] == [
+        ("bill", "f1", 3), ("ship", "f2", 2),
+    ]  # fmt: skip
+    assert count == 2
+    assert causes[0].trend[-1] == 3
+    assert causes[0].first_ms == FIRST_MS - 30_000
+    assert causes[0].last_ms == FIRST_MS + 2000
+    assert causes[1].latest is not None
+    assert causes[1].latest.place[2:] == (1, 1)
+
+
+def test_pages_of_a_list_have_each_once(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Also where many failed in the same millisecond, and of one cause as of all."""
+    source.bury(25, failed_at_ms=FIRST_MS)
+    source.bury(25, partition=1, failed_at_ms=FIRST_MS, release="r2")
+    index = make()
+    index.read_on()
+    for wanted in (ANY, Conditions(handler="bill"), Conditions(key=b"k"), Conditions(text="o")):
+        seen, behind = [], None
+        while found := index.search().newest(wanted, 7, behind):
+            seen += [each.place for each in found]
+            behind = found[-1].place
+        assert len(seen) == len(set(seen)) == 50
+        assert seen == sorted(seen, reverse=True)
+
+
+def test_what_is_stopped_in_the_middle_loses_and_doubles_nothing(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """At each batch; what was written before is not read again."""
+    source.bury(160)
+    source.bury(120, partition=1)
+    source.batch = 20
+    index = make()
+    for stop in range(0, 280, 20):
+        source.stop_after = stop
+        with pytest.raises(StoppedReading):
+            index.read_on()
+        progress = index.search().progress()
+        assert progress.read == progress.open == sums(index) == stop
+        assert progress.total == 280
+        assert progress.taken_ms is None
+    source.stop_after = None
+    index.read_on()
+    assert len(source.reads) == len(set(source.reads)) == 280
+    assert len(index.places()) == sums(index) == 280
+    assert index.search().progress().taken_ms is not None
+
+
+def test_a_batch_that_can_not_be_written_leaves_its_position(
+    make: Callable[..., Index], source: DeadLetterSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and position are written together or not at all."""
+    source.bury(30)
+    index = make()
+    writer = following.IndexWriter
+    monkeypatch.setattr(writer, "_keep_bound", lambda _self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        index.read_on()
+    monkeypatch.undo()
+    assert index.places() == []
+    assert index.search().progress().read == 0
+    index.read_on()
+    assert len(index.places()) == sums(index) == 30
+
+
+def test_markers_of_transactions_do_not_hold_it_up(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """They take offsets at the end of a log; all is read all the same."""
+    source.bury(2)
+    source.mark()
+    index = make()
+    index.read_on()
+    progress = index.search().progress()
+    assert (progress.read, progress.total, progress.open) == (3, 3, 2)
+
+
+def test_what_retention_removes_goes(make: Callable[..., Index], source: DeadLetterSource) -> None:
+    """Below a log's start nothing is left, also of what was not read yet."""
+    source.bury(10)
+    source.bury(5, partition=1)
+    index = make()
+    index.read_on()
+    source.starts[0] = 8
+    index.read_on()
+    assert len(index.places()) == sums(index) == 7
+    source.bury(10)
+    source.starts[0] = 15
+    index.read_on()
+    newest = [(0, n) for n in range(19, 14, -1)]
+    assert index.places(Conditions(since_ms=FIRST_MS + 10_000))[:5] == newest
+    progress = index.search().progress()
+    assert progress.read == progress.total == 10
+    assert progress.left_out == 0
+
+
+def test_it_is_bounded_and_the_oldest_go_first(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """It says how many are left out; what is disposed of goes before what is open."""
+    source.bury(300)
+    source.dispose(0, 299)
+    index = make(most=200)
+    index.read_on()
+    found = index.places()
+    assert 190 <= len(found) == sums(index) <= 200
+    assert found == [(0, n) for n in range(298, 298 - len(found), -1)]
+    assert index.search().progress().left_out == 299 - len(found)
+
+
+def test_what_is_disposed_of_is_not_open(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Said before or after it was read, and taken back, while it looked and while it did not."""
+    source.bury(5)
+    source.dispose(0, 1)
+    index = make()
+    index.read_on()
+    assert index.places() == [(0, 4), (0, 3), (0, 2), (0, 0)]
+    source.dispose(0, 4)
+    index.read_on()
+    assert index.places() == [(0, 3), (0, 2), (0, 0)]
+    assert sums(index) == 3
+    assert index.search().is_disposed(DLQ, 0, 4) is True
+    assert index.search().is_disposed(DLQ, 0, 3) is False
+    assert index.search().is_disposed(DLQ, 0, 9) is None
+    source.take_back(0, 4)
+    index.read_on()
+    assert (0, 4) in index.places()
+    # Compaction leaves no trace of a disposition that was taken back.
+    source.notes.clear()
+    index.read_on()
+    assert len(index.places()) == sums(index) == 5
+
+
+def test_a_topic_that_may_not_be_read_keeps_no_other_from_it(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """It is named."""
+    source.bury(3)
+    source.denied = "a--billing--dlq"
+    index = make()
+    assert index.read_on() == "no permission to read a--billing--dlq: grant READ"
+    assert len(index.places()) == 3
+    source.denied = ""
+    assert index.read_on() == ""
+
+
+@pytest.mark.parametrize("change", ["topic", "cluster", "rules", "version"])
+def test_what_is_another_is_thrown_away(
+    make: Callable[..., Index],
+    source: DeadLetterSource,
+    change: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic created anew, another cluster, other rules, another version: read from its start."""
+    source.bury(9)
+    index = make()
+    index.read_on()
+    source.reads.clear()
+    source.logs[0] = source.logs[0][:4]
+    if change == "topic":
+        source.topic_id = "id-2"
+    elif change == "cluster":
+        source.cluster_id = "cluster-2"
+    elif change == "rules":
+        index.rules = Redaction(key="drop")
+    else:
+        monkeypatch.setattr("ackfloor_monitoring.console.index.index_file.VERSION", 999)
+    index.read_on()
+    assert len(source.reads) == len(index.places()) == sums(index) == 4
+
+
+def test_a_topic_that_is_gone_goes(make: Callable[..., Index], source: DeadLetterSource) -> None:
+    """With its sums and causes."""
+    source.bury(3)
+    index = make()
+    index.read_on()
+    source.name, source.topic_id = "other--billing--dlq", "id-2"
+    source.logs[0].clear()
+    index.read_on()
+    assert index.places() == []
+    progress = index.search().progress()
+    assert (progress.total, progress.topics) == (0, ["other--billing--dlq"])
+    assert index.search().causes(ANY, 10, FIRST_MS) == ([], 0)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a database" * 100])
+def test_a_damaged_file_is_made_anew(
+    make: Callable[..., Index], source: DeadLetterSource, damage: bytes
+) -> None:
+    """Nobody has to mend it."""
+    source.bury(3)
+    index = make()
+    index.read_on()
+    index.path.write_bytes(damage)
+    index.read_on()
+    assert len(index.places()) == 3
+
+
+def test_one_that_is_damaged_while_it_is_used_is_made_anew(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """The thread goes on with a new file, and says what happened until then."""
+    source.bury(3)
+    index = make()
+    index.read_on()
+    with sqlite3.connect(index.path) as connection:
+        connection.execute("drop table hourly")
+    connection.close()
+    file = IndexFile(index.path, index.rules)
+    said: list[str] = []
+
+    def made() -> DeadLetterSource:
+        said.append(follower.error)
+        source.noted = 0
+        return source
+
+    follower = Follower(made, file, index.rules, 100, wait=lambda _s: len(said) > 1)
+    source.dispose(0, 0)
+    follower.run()
+    assert "is made anew" in said[1]
+    assert follower.error == ""
+    assert index.places() == [(0, 2), (0, 1)]
+
+
+def test_what_redaction_hides_is_not_in_the_file(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Nor is a payload, a header or a stack, whatever the rules."""
+    source.bury(
+        50, key=b"card 4111111111111111", value=b"the payload", own=[("x", b"a header")],
+        error_message="card 4111111111111111 refused", error_stack="the stack",
+    )  # fmt: skip
+    index = make(Redaction(patterns=(r"\d{16}",)))
+    index.read_on()
+    stored = index.bytes()
+    assert b"card *** refused" in stored
+    assert index.places(Conditions(key=b"card ***"))
+    for hidden in (b"4111", b"the payload", b"a header", b"the stack"):
+        assert hidden not in stored
+    index = make(Redaction(key="hash"))
+    index.read_on()
+    assert b"card 4111111111111111 refused" in index.bytes()
+    [found, *_] = index.search().newest(ANY, 50)
+    assert found.key is not None
+    assert len(found.key) == 16
+    assert found.key != b"card 4111111111111111"
+
+
+def test_a_row_is_bounded(make: Callable[..., Index], source: DeadLetterSource) -> None:
+    """A long key is found all the same; a time that no calendar has is that of the record."""
+    source.bury(key=b"\xc3\xa4" * 300_000, error_message="m" * 2000, failed_at_ms=10**17)
+    source.bury(key=b"\xc3\xa4" * 300_001)
+    index = make()
+    index.read_on()
+    [_, found] = index.search().newest(ANY, 10)
+    assert found.key is not None
+    assert len(found.key) < 300
+    found.key.decode()
+    assert index.places(Conditions(key=found.key)) == [(0, 0)]
+    assert len(found.message) == 200
+    assert found.place.at_ms == FIRST_MS
+
+
+def test_a_search_that_takes_too_long_is_ended(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """And says so, instead of keeping others waiting."""
+    source.bury(20_000, failed_at_ms=FIRST_MS)
+    source.batch = 5000
+    index = make()
+    index.read_on()
+    slow = IndexSearch(IndexFile(index.path, index.rules).to_read(), longest_s=-1.0)
+    with pytest.raises(TooSlow):
+        slow.count(Conditions(text="nowhere"))
+
+
+def test_the_file_is_its_owners(
+    make: Callable[..., Index], source: DeadLetterSource, tmp_path: Path
+) -> None:
+    """So are those that SQLite keeps beside it, while it is written."""
+    source.bury(3)
+    modes = set()
+
+    def seen() -> None:
+        modes.update(stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir())
+
+    source.note_disposed = lambda *_: seen()  # type: ignore[method-assign]
+    make().read_on()
+    assert modes == {0o600}
+
+
+def test_two_consoles_have_two_files(tmp_path: Path) -> None:
+    """The second one's ends with it."""
+    with index_place(tmp_path / "new", "kafka") as first:
+        with index_place(tmp_path / "new", "kafka") as second:
+            assert first.parent == tmp_path / "new"
+            assert second.parent != first.parent
+            second.write_text("x")
+        assert not second.parent.exists()
+        assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
+    with index_place(tmp_path / "new", "kafka") as again:
+        assert again == first
+
+
+def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
+    """Whoever can write there decides what the console shows."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    (tmp_path / "file").write_text("")
+    for folder, why in (("open", "others can write there"), ("file", "File exists")):
+        with (
+            pytest.raises(ConfigError, match=f"--index-folder=.*{why}"),
+            index_place(tmp_path / folder, "kafka"),
+        ):
+            pass
