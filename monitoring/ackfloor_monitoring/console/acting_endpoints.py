@@ -8,40 +8,80 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from concurrent.futures import Executor
+from typing import Any, Generic, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ackfloor import AckfloorError, SettingError
+from ackfloor.operations import ActionNote
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
-from ackfloor_monitoring.console.access.roles import Right
-from ackfloor_monitoring.console.acts.acting import Acting, Judged
-from ackfloor_monitoring.console.acts.order_forms import read_order
+from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.forms import Fields, form_of, headers_of
 from ackfloor_monitoring.console.rendering import rendered
 
 T = TypeVar("T")
+#: What a desk has judged: each has its own kind, which only its template looks into.
+J = TypeVar("J", bound="JudgedForm")
 
 
-class ActingEndpoints:
+class JudgedForm(Protocol):
+    """What a form asks for, and what it would do."""
+
+    @property
+    def note(self) -> ActionNote:
+        """As which it would be noted."""
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether it is not done without a reason."""
+
+
+class Desk(Protocol[J]):
+    """Judges forms and carries them out: `Acting` and `Redrives`; see there."""
+
+    @property
+    def asking(self) -> Executor:
+        """Where its methods are to be called."""
+
+    @property
+    def template(self) -> str:
+        """Shows what is judged, and what came of it."""
+
+    def judge(self, form: Fields, person: Person, address: str) -> J:
+        """What a form would do; raises SettingError, AckfloorError, Refused."""
+
+    def judged(self, id_: str) -> J | None:
+        """What was judged under the id of its note."""
+
+    def carried(self, id_: str) -> object | None:
+        """What came of it, once it is confirmed."""
+
+    def carry_out(self, judged: J, reason: str) -> None:
+        """Do it, once; raises SettingError."""
+
+    def stop(self, judged: J) -> None:
+        """End what takes long, as soon as that can be."""
+
+
+class ActingEndpoints(Generic[J]):
     """What answers forms that act.
 
     Args:
-        acting: cluster -> its orders.
+        desks: cluster -> who does it there.
     """
 
-    def __init__(self, acting: Mapping[str, Acting], gate: Gate) -> None:
-        self._acting = acting
+    def __init__(self, desks: Mapping[str, Desk[J]], gate: Gate) -> None:
+        self._desks = desks
         self._gate = gate
 
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
         identity, form = await self._identify(request)
-        acting, address = self._of(request), request.client.host if request.client else ""
+        desk, address = self._of(request), request.client.host if request.client else ""
         try:
-            order = read_order(form)
-            judged = await _apart(acting, lambda: acting.judge(order, identity.person, address))
+            judged = await _apart(desk, lambda: desk.judge(form, identity.person, address))
         except (AckfloorError, SettingError) as exc:
             raise Refused(400, str(exc)) from None
         return RedirectResponse(f"{request.url.path}/{judged.note.id}", 303)
@@ -52,24 +92,26 @@ class ActingEndpoints:
         return self._shown(request, identity, self._judged(request))
 
     async def confirm(self, request: Request) -> Response:
-        """Carry an order out, once."""
+        """Carry an order out, once; or stop it."""
         identity, form = await self._identify(request)
-        acting, judged = self._of(request), self._judged(request)
+        desk, judged = self._of(request), self._judged(request)
+        if form.get("stop"):
+            desk.stop(judged)
+            return RedirectResponse(request.url.path, 303)
         reason = form.get("reason")
         if judged.needs_reason and not reason.strip():
             return self._shown(request, identity, judged, "say why: others will ask")
         try:
-            await _apart(acting, lambda: acting.carry_out(judged, reason))
+            await _apart(desk, lambda: desk.carry_out(judged, reason))
         except SettingError as exc:
             return self._shown(request, identity, judged, str(exc))
         return RedirectResponse(request.url.path, 303)
 
-    def _shown(
-        self, request: Request, identity: Identity, judged: Judged, why: str = ""
-    ) -> Response:
-        carried = self._of(request).carried(judged.note.id)
+    def _shown(self, request: Request, identity: Identity, judged: J, why: str = "") -> Response:
+        desk = self._of(request)
+        carried = desk.carried(judged.note.id)
         return rendered(
-            "order.html",
+            desk.template,
             400 if why else 200,
             cluster=request.path_params["cluster"],
             identity=identity,
@@ -86,19 +128,19 @@ class ActingEndpoints:
             raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
         return identity, form
 
-    def _of(self, request: Request) -> Acting:
+    def _of(self, request: Request) -> Desk[J]:
         name = request.path_params["cluster"]
-        if name not in self._acting:
-            raise Refused(404, f"no cluster {name!r}: {', '.join(self._acting)}")
-        return self._acting[name]
+        if name not in self._desks:
+            raise Refused(404, f"no cluster {name!r}: {', '.join(self._desks)}")
+        return self._desks[name]
 
-    def _judged(self, request: Request) -> Judged:
+    def _judged(self, request: Request) -> J:
         found = self._of(request).judged(request.path_params["order"])
         if found is None:
             raise Refused(404, "no such order any more: the page of actions shows what was done")
         return found
 
 
-async def _apart(acting: Acting, does: Callable[[], T]) -> T:
+async def _apart(desk: Desk[Any], does: Callable[[], T]) -> T:
     """Do what blocks on a thread of the console."""
-    return await asyncio.get_running_loop().run_in_executor(acting.asking, does)
+    return await asyncio.get_running_loop().run_in_executor(desk.asking, does)

@@ -8,7 +8,8 @@ send its changing part again, as often as there is something newer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS, Right
 from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
+from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.forms import form_of, headers_of
 from ackfloor_monitoring.console.pages.actions_page import ACTIONS
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
@@ -83,19 +85,35 @@ def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
         Route(f"/c/{{cluster}}/{page.path}{page.below}", partial(endpoints.asked, page))
         for page in ASKED_PAGES
     ]
-    acting = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
-    routes += [
-        Route("/c/{cluster}/orders", acting.ask, methods=["POST"]),
-        Route("/c/{cluster}/orders/{order}", acting.show),
-        Route("/c/{cluster}/orders/{order}", acting.confirm, methods=["POST"]),
-    ]
+    redrives = [Redrives(each) for each in clusters]
+    orders = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
+    jobs = ActingEndpoints(dict(zip(endpoints.names, redrives, strict=True)), gate)
+    routes += [*acting_routes("orders", orders), *acting_routes("redrives", jobs)]
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        yield
+        for each in redrives:
+            await asyncio.to_thread(each.close)
+
     return with_headers(
         Starlette(
             routes=routes,
             exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
+            lifespan=lifespan,
         ),
         secure=gate.secure,
     )
+
+
+def acting_routes(name: str, endpoints: ActingEndpoints[Any]) -> list[Route]:
+    """Where forms that act are sent, and what each has an address for."""
+    path = f"/c/{{cluster}}/{name}"
+    return [
+        Route(path, endpoints.ask, methods=["POST"]),
+        Route(f"{path}/{{order}}", endpoints.show),
+        Route(f"{path}/{{order}}", endpoints.confirm, methods=["POST"]),
+    ]
 
 
 def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
@@ -121,6 +139,7 @@ class Endpoints:
     def __init__(self, clusters: Mapping[str, Cluster], gate: Gate) -> None:
         self._clusters = clusters
         self._gate = gate
+        self.names = list(clusters)
         self._streams = 0
         self._searches = Searches()
 
@@ -194,6 +213,7 @@ class Endpoints:
             **self._menu(page, cluster),
             **facts,
             identity=identity,
+            acts=identity.person.may(Right.act),
             gate=self._gate,
         )
 

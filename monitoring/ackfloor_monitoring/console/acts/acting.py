@@ -29,7 +29,8 @@ from ackfloor.operations import (
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.order_forms import Order
+from ackfloor_monitoring.console.acts.order_forms import Order, read_order
+from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 PROGRAM: Final = "console"
@@ -81,6 +82,8 @@ class Carried:
 class Acting:
     """The orders of a cluster. Its methods block, and belong to threads of the console."""
 
+    template: Final = "order.html"
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         #: Where its methods are to be called.
@@ -88,17 +91,19 @@ class Acting:
         self._judged: OrderedDict[str, Judged] = OrderedDict()
         self._carried: OrderedDict[str, Carried] = OrderedDict()
 
-    def judge(self, order: Order, person: Person, address: str) -> Judged:
-        """What an order would do; nothing is done.
+    def judge(self, form: Fields, person: Person, address: str) -> Judged:
+        """What the order of a form would do; nothing is done.
 
         Args:
             person: who asks.
             address: from where.
 
         Raises:
+            SettingError: a field has no value, or an invalid one.
             ControlFailed: no run of the group can be asked.
             ConfigError: the settings are refused.
         """
+        order = read_order(form)
         runs = self._cluster.runs_of(order.group)
         would = order.does.judge(runs) if isinstance(order.does, LaneMove) else None
         note = new_note(
@@ -121,8 +126,8 @@ class Acting:
         """An order that was confirmed; None for others."""
         return self._carried.get(id_)
 
-    def carry_out(self, judged: Judged, reason: str) -> Carried:
-        """Do it, once: for an order that was confirmed before, what came of that.
+    def carry_out(self, judged: Judged, reason: str) -> None:
+        """Do it, once.
 
         Raises:
             SettingError: the reason is missing or too long.
@@ -132,7 +137,7 @@ class Acting:
         # Two threads may confirm the same form: the first one's entry stands.
         carried = self._carried.setdefault(judged.note.id, made)
         if carried is not made:
-            return carried
+            return
         _keep(self._carried, judged.note.id, made)
         try:
             self._do(order.does, made)
@@ -140,7 +145,9 @@ class Acting:
             made.error = str(exc)
         finally:
             made.over = True
-        return made
+
+    def stop(self, judged: Judged) -> None:
+        """There is nothing to end: runs answer within seconds."""
 
     def _do(self, does: LaneMove | HandlerPause, carried: Carried) -> None:
         """Raises what prevents it: it can't be noted, or no run does it."""

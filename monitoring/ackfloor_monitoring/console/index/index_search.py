@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from ackfloor.redrive import Wanted, select
 from ackfloor_monitoring.console.index.index_file import HOUR_MS
 
 #: Seconds that one search may take, and after how many steps of SQLite's machine the clock is read.
@@ -160,6 +161,24 @@ class Progress:
     groups: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Dead letters of one topic that are to be redriven or disposed of.
+
+    Attributes:
+        topic_id: of the topic that the index knows under its name.
+        wanted: partition -> offsets, ascending.
+        ends: partition -> offset; what is at or behind it was not there yet.
+    """
+
+    topic_id: str
+    wanted: Wanted
+    ends: Mapping[int, int]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.wanted.values()))
+
+
 @dataclass(slots=True)
 class _Sum:
     """A cause's sums while they are added up; `newest` is the number of who failed last."""
@@ -265,6 +284,32 @@ class IndexSearch:
             )
             for name, each in largest[:most]
         ], len(largest)  # fmt: skip
+
+    def chosen(self, topic: str, wanted: Conditions) -> Chosen:
+        """All dead letters of a topic that match, and up to where the topic was read for that.
+
+        Raises:
+            TooSlow: there are too many for the time of a search.
+            LookupError: the index has no such topic.
+        """
+        wanted = replace(wanted, topic=topic)
+        # One snapshot: what is written meanwhile is in none of the answers, or in all.
+        self._connection.execute("begin")
+        try:
+            found = list(self._ask("select id, topic_id from topic where name = ?", [topic]))
+            if not found:
+                raise LookupError(topic)
+            [(number, topic_id)] = found
+            ends = "select partition, position from progress where topic = ?"
+            where, values = self._where(wanted, self._causes(wanted))
+            text = f"select d.partition, d.offset from dead_letter d where {where}"  # noqa: S608
+            return Chosen(
+                topic_id,
+                select(self._ask(text, values)),
+                dict(self._ask(ends, [number])),
+            )
+        finally:
+            self._connection.execute("rollback")
 
     def is_disposed(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a dead letter is disposed of; None where the index does not have it."""

@@ -51,11 +51,15 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
         "rows": (),
         "more": "",
         "command": "",
+        "target": query.given["topic"],
     }
     try:
         with index.searching() as search:
             progress = search.progress()
             shown |= {"progress": progress, "command": query.command(cluster.commands, progress)}
+            if not query.given["topic"] and len(progress.topics) == 1:
+                # There is none but this: nobody has to choose it.
+                [shown["target"]] = progress.topics
             shown |= _listed(search, query) if query.lists else _grouped(search, query)
     except NoIndex:
         pass  # The first look at Kafka is under way, or has failed: the page says so.

@@ -1,0 +1,147 @@
+"""Redrives: what a form of the dead-letter pages asks for, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import typer
+
+from ackfloor import SettingError
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.dead_letters.commands.selection import place_of
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, TO_SOURCE
+from ackfloor.redrive import Disposition, Order, job_name, parse_rate
+from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.forms import Fields
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from ackfloor_monitoring.console.pages.dead_letter_query import FILTERS, DeadLetterQuery, query_of
+
+#: What a form may ask for, and under which name it is noted.
+ACTIONS: Final = {
+    "replay": (Disposition.REPLAYED, "dlq replay"),
+    "discard": (Disposition.DISCARDED, "dlq discard"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive:
+    """Dead letters of one topic, and what is to be done with them.
+
+    Attributes:
+        action: "replay" or "discard".
+        query: which of them; without `places`, all that match.
+        places: partition and offset of single ones.
+        to: where they are sent: "retry" or "source".
+        rate: at most so many, such as "50/s"; "" for no limit.
+    """
+
+    topic: str
+    action: str
+    query: DeadLetterQuery
+    places: Sequence[tuple[int, int]] = ()
+    to: str = TO_RETRY
+    rate: str = ""
+
+    @property
+    def name(self) -> str:
+        """Under which it is noted."""
+        return ACTIONS[self.action][1]
+
+    @property
+    def group(self) -> str:
+        """Whose dead letters these are."""
+        parsed = parse_topic(self.topic)
+        return "" if parsed is None else parsed.group
+
+    def order(self, by: str) -> Order:
+        """The order of the job; raises SettingError for what is no rate."""
+        disposition, _ = ACTIONS[self.action]
+        sends = disposition is Disposition.REPLAYED
+        return Order(
+            self.topic,
+            self.to if sends else "",
+            job_name(),
+            by,
+            parse_rate(self.rate) if self.rate and sends else None,
+            action=disposition,
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """What its note says of it."""
+        given = {"to": self.to, "rate": self.rate} if self.action == "replay" else {}
+        filters = {name: text for name, text in self.query.given.items() if text}
+        return {"places": self._texts(), "filter": filters, **given}
+
+    def asked(self, ends: Mapping[int, int], topic_id: str) -> dict[str, Any]:
+        """What the job's own note says, so that `ackfloor dlq replay --resume` goes on with it.
+
+        Nothing where the command line can't select the same.
+        """
+        given = self.query.given
+        if self.action != "replay" or given["text"]:
+            return {}
+        wanted = self.query.wanted
+        selects = DeadLetterFilter(
+            handler=given["handler"] or None,
+            error=given["error"] or None,
+            reason=given["reason"] or None,
+            key=given["key"] or None,
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+            release=given["release"] or None,
+        )
+        return {
+            "places": self._texts(),
+            "filter": {} if self.places else selects.to_dict(),
+            "to": self.to,
+            "max": None,
+            "max_replays": MAX_REPLAYS,
+            "ends": {str(partition): end for partition, end in ends.items()},
+            "topic_id": topic_id,
+            "edit": "",
+        }
+
+    def _texts(self) -> list[str]:
+        return [f"{self.topic}/{partition}/{offset}" for partition, offset in self.places]
+
+
+def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redrive:
+    """What a form asks for.
+
+    Raises:
+        SettingError: a field has no value, or an invalid one.
+        Refused: a filter is not understood, or may not be used by this person.
+    """
+    action = form.get("action")
+    if action not in ACTIONS:
+        raise SettingError("action", action, "there is no such action", " or ".join(ACTIONS))
+    topic = form.get("topic")
+    parsed = parse_topic(topic)
+    if parsed is None or parsed.kind != "dlq":
+        fix = "choose the topic whose dead letters are meant"
+        raise SettingError("topic", topic, "is no dead-letter topic", fix)
+    texts = dict.fromkeys(form.all("place"))
+    if bool(texts) is bool(form.get("all")):
+        fix = "tick dead letters, or all that match"
+        raise SettingError("place", list(texts) or "", "some are named, or all are meant", fix)
+    query = query_of({name: form.get(name) for name in FILTERS}, person, index, datetime.now(UTC))
+    to, rate = form.get("to") or TO_RETRY, form.get("rate").strip()
+    if to not in {TO_RETRY, TO_SOURCE}:
+        raise SettingError("to", to, "is no target", f"{TO_RETRY} or {TO_SOURCE}")
+    if rate:
+        parse_rate(rate)
+    return Redrive(topic, action, query, [_place(topic, text) for text in texts], to, rate)
+
+
+def _place(topic: str, text: str) -> tuple[int, int]:
+    try:
+        found, partition, offset = place_of(text)
+    except typer.BadParameter as exc:
+        raise SettingError("place", text, "names no dead letter", exc.message) from None
+    if found != topic:
+        raise SettingError("place", text, f"is not in {topic}", "name places of one topic")
+    return partition, offset

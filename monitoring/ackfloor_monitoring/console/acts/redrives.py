@@ -1,0 +1,276 @@
+"""Redrives: judges what is to become of dead letters, and carries it out as a job on a thread.
+
+A job is that of `ackfloor dlq replay` and `discard`: each dead letter once in effect, one job at a
+time on a topic, its note in the dispositions topic, so that both see, end and resume each other's.
+
+Invariants. The dead letters that were counted are those that the job gets: what came later is left
+out, what was disposed of meanwhile is not sent again. A job is noted before it begins, and does not
+begin where that fails. When the console ends, its jobs end after their transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from ackfloor import AckfloorError, SettingError
+from ackfloor.cli.shared.run_address import checked_reason
+from ackfloor.errors import RedriveBusy
+from ackfloor.operations import TOPIC, ActionLog, ActionNote, Ending, new_note, noted, redacted
+from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, operator, select
+from ackfloor_monitoring.console.access.gate import ANYBODY, Refused
+from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.acts.acting import MOST_KEPT, PROGRAM
+from ackfloor_monitoring.console.acts.order_forms import MANY
+from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
+from ackfloor_monitoring.console.forms import Fields
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex, NoIndex
+from ackfloor_monitoring.console.index.index_search import Chosen, TooSlow
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+
+if TYPE_CHECKING:
+    from ackfloor.redrive import RedriveJob
+
+#: So many of the chosen dead letters are read to see what would become of them.
+TRIED: Final = 500
+#: Jobs of this console that may run at once.
+MOST_JOBS: Final = 8
+#: Seconds that an ending console waits for the transactions of its jobs.
+GRACE_S: Final = 15.0
+
+log = logging.getLogger("ackfloor.console")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRedrive:
+    """A redrive, and what it would do.
+
+    Attributes:
+        note: as which it would be noted; its id names it.
+        order: of the job.
+        chosen: the dead letters.
+        preview: what would become of the first of them.
+        tried: how many these are.
+        other: a job that runs on this topic; None if there is none.
+    """
+
+    redrive: Redrive
+    note: ActionNote
+    order: Order
+    chosen: Chosen
+    preview: Preview
+    tried: int
+    other: JobNote | None
+
+    @property
+    def count(self) -> int:
+        """How many are meant."""
+        return len(self.chosen)
+
+    @property
+    def needs_reason(self) -> bool:
+        """Whether it is not done without a reason."""
+        return self.count >= MANY or not self.order.sends
+
+
+@dataclass(slots=True)
+class CarriedRedrive:
+    """A redrive that was confirmed.
+
+    Attributes:
+        tally: how far it is.
+        error: why it was not begun, or failed.
+        over: whether it has ended.
+        stop: set to end it after its transaction.
+    """
+
+    judged: JudgedRedrive
+    reason: str
+    tally: Tally = field(default_factory=Tally)
+    error: str = ""
+    over: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+class Redrives:
+    """Those of a cluster. Its methods block, and belong to threads of the console."""
+
+    template: Final = "redrive.html"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Where its methods are to be called.
+        self.asking = cluster.asking
+        self._judged: OrderedDict[str, JudgedRedrive] = OrderedDict()
+        self._carried: OrderedDict[str, CarriedRedrive] = OrderedDict()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def judge(self, form: Fields, person: Person, address: str) -> JudgedRedrive:
+        """What a redrive would do; nothing is done.
+
+        Args:
+            person: who asks.
+            address: from where.
+
+        Raises:
+            SettingError, Refused: the form asks for nothing that can be done.
+            AckfloorError: the topic can't be redriven, or no broker answers.
+        """
+        redrive = read_redrive(form, person, self._index())
+        by = operator() if person.name == ANYBODY else person.name
+        chosen, whole = self._chosen(redrive)
+        # What the index has left out would be sent as well by whoever resumes the job by its note.
+        asked = redrive.asked(chosen.ends, chosen.topic_id) if whole or redrive.places else {}
+        order = replace(redrive.order(by), asked=asked)
+        job = self._job(order, chosen.topic_id)
+        some = select(islice(_places(chosen.wanted), TRIED))
+        note = new_note(
+            redrive.name,
+            PROGRAM,
+            by,
+            targets=[redrive.topic],
+            group=redrive.group,
+            arguments={
+                **redrive.arguments(), "job": order.job, "count": len(chosen), "from": address,
+            },
+        )  # fmt: skip
+        judged = JudgedRedrive(
+            redrive, note, order, chosen, job.preview(some), min(TRIED, len(chosen)), job.active()
+        )
+        self._judged[note.id] = judged
+        while len(self._judged) > MOST_KEPT:
+            self._judged.popitem(last=False)
+        return judged
+
+    def judged(self, id_: str) -> JudgedRedrive | None:
+        """A redrive that was judged; None where it was too long ago."""
+        return self._judged.get(id_)
+
+    def carried(self, id_: str) -> CarriedRedrive | None:
+        """A redrive that was confirmed; None for others."""
+        return self._carried.get(id_)
+
+    def carry_out(self, judged: JudgedRedrive, reason: str) -> None:
+        """Begin it, once.
+
+        Raises:
+            SettingError: the reason is missing or too long, or too many jobs run.
+        """
+        text = checked_reason("reason", " ".join(reason.split()))
+        if sum(each.is_alive() for each in list(self._threads.values())) >= MOST_JOBS:
+            fix = "wait for the end of one"
+            raise SettingError("jobs", MOST_JOBS, "so many run in this console", fix)
+        made = CarriedRedrive(judged, text)
+        id_ = judged.note.id
+        if self._carried.setdefault(id_, made) is not made:
+            return
+        thread = threading.Thread(
+            target=self._run, args=(made,), name=f"console:{judged.order.job}", daemon=True
+        )
+        self._threads[id_] = thread
+        thread.start()
+
+    def stop(self, judged: JudgedRedrive) -> None:
+        """End its job after the transaction under way."""
+        if (carried := self._carried.get(judged.note.id)) is not None:
+            carried.stop.set()
+
+    def close(self) -> None:
+        """Have the jobs end after their transaction."""
+        running = [self._carried[id_] for id_, each in self._threads.items() if each.is_alive()]
+        for each in running:
+            each.stop.set()
+        for thread in self._threads.values():
+            thread.join(GRACE_S)
+
+    def _index(self) -> DeadLetterIndex:
+        if self._cluster.index is None:
+            raise Refused(404, "this console keeps no index of dead letters")
+        return self._cluster.index
+
+    def _chosen(self, redrive: Redrive) -> tuple[Chosen, bool]:
+        """The dead letters that are meant, and whether the index has all there are."""
+        try:
+            with self._index().searching() as search:
+                found = search.chosen(redrive.topic, redrive.query.wanted)
+                left_out = search.progress().left_out
+        except TooSlow:
+            raise Refused(503, "it took too long to find them: narrow the search") from None
+        except (NoIndex, LookupError):
+            raise Refused(404, f"the index does not know {redrive.topic} yet") from None
+        if redrive.places:
+            found = replace(found, wanted=select(redrive.places))
+        return found, not left_out
+
+    def _job(self, order: Order, topic_id: str) -> RedriveJob:
+        """Raises AckfloorError where the topic is another one than that which was searched."""
+        # The Kafka client is loaded when it is first needed.
+        from ackfloor.redrive import RedriveJob
+
+        job = RedriveJob(self._cluster.options(), order)
+        if topic_id != job.topics.dlq_id:
+            raise AckfloorError(f"{order.dlq} was deleted and created anew: search again")
+        return job
+
+    def _free_job(self, judged: JudgedRedrive) -> RedriveJob:
+        """Raises RedriveBusy where another job runs on the topic."""
+        job = self._job(judged.order, judged.chosen.topic_id)
+        if (other := job.active()) is not None:
+            raise RedriveBusy(
+                f"nothing was done: job {other.job} of {other.by} runs on this topic; wait for its "
+                f"end, or end it: ackfloor dlq cancel {judged.order.dlq} {other.job}"
+            )
+        return job
+
+    def _run(self, carried: CarriedRedrive) -> None:
+        """In its thread: note it, run the job, note how it ended."""
+        judged = carried.judged
+        written: list[ActionNote] = []
+        actions = ActionLog(self._cluster.options())
+
+        def write(note: ActionNote) -> None:
+            try:
+                actions.write(redacted(note, self._cluster.rules))
+            except AckfloorError as exc:
+                if not written:
+                    text = f"nothing was done: it can't be noted in {TOPIC}: {exc}"
+                    raise AckfloorError(text) from exc
+                log.warning("how %s ended is not noted: %s", note.id, exc)
+                carried.error = f"how it ended is not noted in {TOPIC}: {exc}"
+            written.append(note)
+
+        try:
+            job = self._free_job(judged)
+            with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
+                carried.tally = job.run(
+                    judged.chosen.wanted,
+                    progress=lambda tally: setattr(carried, "tally", tally),
+                    stopping=carried.stop.is_set,
+                )
+                _end(ending, carried.tally)
+        except AckfloorError as exc:
+            carried.error = str(exc)
+        except Exception as exc:
+            log.exception("job %s failed", judged.order.job)
+            carried.error = f"{type(exc).__name__}: {exc}; the console's log has more"
+        finally:
+            carried.over = True
+
+
+def _places(wanted: Wanted) -> Iterator[tuple[int, int]]:
+    for partition, offsets in wanted.items():
+        for offset in offsets:
+            yield partition, offset
+
+
+def _end(ending: Ending, tally: Tally) -> None:
+    """An action ends as the tally of its job says."""
+    ending.whole, ending.error = tally.complete, tally.stopped
+    ending.counts = {"done": tally.sent, **{why.value: n for why, n in tally.left.items()}}
+    if tally.remaining:
+        ending.counts["remaining"] = tally.remaining

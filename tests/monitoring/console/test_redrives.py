@@ -1,0 +1,233 @@
+"""Redriving and discarding in the console, on a real broker: judged, noted, each once in effect."""
+
+from __future__ import annotations
+
+import html
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ackfloor.cli.main import cli
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.errors import KafkaUnreachable
+from ackfloor.operations import ActionLog, ActionNote
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.index import follower
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from tests.framework.kafka.wire import options, recreate, until
+from tests.monitoring.console.served_console import Answer, Console, console_of
+from tests.monitoring.console.test_console_pages import words
+from tests.redrive_stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+PAGE, REDRIVES = "/c/kafka/dead-letters", "/c/kafka/redrives"
+
+
+@pytest.fixture
+def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Two hundred dead letters of a group."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(follower, "EVERY_S", 0.2)
+    made = Stage(bootstrap_servers)
+    made.bury([(b"k%d" % (n % 4), b'{"total": %d}' % n, []) for n in range(200)])
+    return made
+
+
+@pytest.fixture
+def index(stage: Stage, tmp_path: Path) -> Iterator[DeadLetterIndex]:
+    """An index that follows that broker."""
+    path = tmp_path / "kafka.sqlite"
+    made = DeadLetterIndex(options(stage.servers), path, Redaction(), 100_000)
+    with made.following():
+        yield made
+
+
+@pytest.fixture
+def console(stage: Stage, index: DeadLetterIndex) -> Iterator[Console]:
+    """A console whose index has all of them."""
+    with console_of(servers=stage.servers, index=index, role=Role.operator) as served:
+        found = f"{PAGE}?list=1&topic={stage.dlq}"
+        until(lambda: "200 match" in words(served.ask(found).text))
+        yield served
+
+
+def asked(console: Console, stage: Stage, *fields: tuple[str, str]) -> str:
+    """The address of a redrive that was judged."""
+    answer = console.send(REDRIVES, ("topic", stage.dlq), *fields)
+    assert answer.status == 303, words(answer.text)
+    return answer.headers["location"]
+
+
+def confirm(console: Console, address: str, reason: str = "the bank is back") -> Answer:
+    """Confirm it."""
+    answer = console.send(address, ("reason", reason))
+    assert answer.status == 303, words(answer.text)
+    return answer
+
+
+def ended(console: Console, address: str) -> str:
+    """What its page says once it has ended."""
+    until(lambda: "It runs" not in words(console.ask(address).text))
+    return html.unescape(words(console.ask(address).text))
+
+
+def noted() -> list[dict[str, object]]:
+    """What `ackfloor actions ls` lists."""
+    listed = CliRunner().invoke(cli, ["actions", "ls", "-o", "json", "--limit", "500"])
+    found: list[dict[str, object]] = json.loads(listed.stdout)
+    return found
+
+
+def test_what_matches_is_redriven_once(stage: Stage, console: Console) -> None:
+    """Counted first, without an effect; each in the retry topic; the command line sees the job."""
+    form = console.ask(f"{PAGE}?topic={stage.dlq}&key=k1").text
+    assert "all 50 that match" in words(form)
+    address = asked(console, stage, ("action", "replay"), ("key", "k1"), ("all", "yes"))
+    judged = words(console.ask(address).text)
+    assert f"Redrive 50 dead letters of {stage.dlq}" in judged
+    assert f"50 would be sent to {stage.tier}" in judged
+    assert console.send(address).status == 400, "so many need a reason"
+    assert stage.read(stage.tier) == []
+    # What comes later is not meant: nobody has seen it.
+    stage.bury([(b"k1", b"late", [])])
+    for _ in range(3):
+        confirm(console, address)
+    assert "50 of 50 sent" in ended(console, address)
+    assert stage.sent_once() == 50
+    assert {message.key() for message in stage.read(stage.tier)} == {b"k1"}
+    [job] = json.loads(CliRunner().invoke(dlq_app, ["jobs", stage.dlq, "-o", "json"]).stdout)
+    assert (job["state"], job["done"], job["of"]) == ("done", 50, 50)
+    [note] = [each for each in noted() if stage.dlq in str(each["targets"])]
+    assert (note["action"], note["state"], note["program"], note["reason"], note["counts"]) == (
+        "dlq replay", "done", "console", "the bank is back", {"done": 50},
+    )  # fmt: skip
+    page = f"{PAGE}?topic={stage.dlq}&list=1"
+    until(lambda: "151 match" in words(console.ask(page).text))
+
+
+def test_single_ones_are_discarded(stage: Stage, console: Console) -> None:
+    """Those that were ticked, with a reason; nothing is sent, and they are open no more."""
+    places = [f"{stage.dlq}/{partition}/{offset}" for partition, offset in stage.places[:3]]
+    ticked = [("place", each) for each in places]
+    address = asked(console, stage, ("action", "discard"), *ticked)
+    assert "3 would be discarded" in words(console.ask(address).text)
+    assert console.send(address).status == 400, "what is given up needs a reason"
+    confirm(console, address, "test orders")
+    assert "3 of 3 discarded" in ended(console, address)
+    assert len(stage.notes()) == 3
+    assert stage.read(stage.tier) == []
+    again = words(console.ask(asked(console, stage, ("action", "discard"), *ticked)).text)
+    assert "3 left out: replayed, discarded or archived before" in again
+    assert "nothing to do" in again
+
+
+def test_two_operators_at_once_send_each_once(stage: Stage, console: Console) -> None:
+    """Each with an order of their own for the same dead letters."""
+    orders = [asked(console, stage, ("action", "replay"), ("all", "yes")) for _ in range(2)]
+    both = [threading.Thread(target=confirm, args=(console, each)) for each in orders]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join(60)
+    said = [ended(console, each) for each in orders]
+    assert any("of 200 sent" in text for text in said), said
+    if stage.sent_once() < 200:
+        # One ended the other before it could see that it runs: asking again goes on.
+        confirm(console, address := asked(console, stage, ("action", "replay"), ("all", "yes")))
+        ended(console, address)
+    assert stage.sent_once() == 200
+
+
+def test_a_job_that_is_stopped_is_gone_on_with_by_the_command_line(
+    stage: Stage, console: Console
+) -> None:
+    """At a rate; what it was asked for is in its note, up to what was there when it was judged."""
+    address = asked(
+        console, stage, ("action", "replay"), ("all", "yes"), ("rate", "20/s"), ("error", "Boom")
+    )
+    stage.bury([(b"late", b"v", [])])
+    confirm(console, address)
+    until(lambda: stage.read(stage.tier))
+    assert console.send(address, ("stop", "yes")).status == 303
+    page = ended(console, address)
+    assert "Stopped: it was told to stop" in page
+    sent = stage.sent_once()
+    assert 0 < sent < 200
+    [command] = [
+        part for part in page.split("To go on: ")[1:] if part.startswith("ackfloor dlq replay")
+    ]
+    words_ = command.split()[2:6]
+    resumed = CliRunner().invoke(dlq_app, [*words_, "--yes"])
+    assert resumed.exit_code == 0, resumed.output
+    assert stage.sent_once() == 200
+
+
+def test_a_console_that_ends_ends_its_jobs_in_order(stage: Stage, index: DeadLetterIndex) -> None:
+    """None is sent twice, none is half sent, and the note says how far it came."""
+    with console_of(servers=stage.servers, index=index, role=Role.operator) as served:
+        found = f"{PAGE}?list=1&topic={stage.dlq}"
+        until(lambda: "200 match" in words(served.ask(found).text))
+        address = asked(served, stage, ("action", "replay"), ("all", "yes"), ("rate", "20/s"))
+        confirm(served, address)
+        until(lambda: stage.read(stage.tier))
+    sent = stage.sent_once()
+    assert 0 < sent < 200
+    [note] = [each for each in noted() if stage.dlq in str(each["targets"])]
+    assert (note["state"], note["counts"]["done"]) == ("partial", sent)  # type: ignore[index]
+
+
+def test_nothing_is_sent_that_can_not_be_noted(
+    stage: Stage, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says so."""
+
+    def refused(_log: ActionLog, _note: ActionNote) -> None:
+        raise KafkaUnreachable("may not be written")
+
+    monkeypatch.setattr(ActionLog, "write", refused)
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"))
+    confirm(console, address)
+    assert "nothing was done: it can't be noted" in ended(console, address)
+    assert stage.read(stage.tier) == []
+
+
+def test_a_topic_that_was_created_anew_is_searched_again(stage: Stage, console: Console) -> None:
+    """Its offsets are other dead letters."""
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"))
+    recreate(stage.servers, stage.dlq)
+    confirm(console, address)
+    assert "was deleted and created anew" in ended(console, address)
+    assert stage.read(stage.tier) == []
+
+
+def test_a_form_that_asks_for_nothing_sensible_is_refused(
+    stage: Stage, console: Console, index: DeadLetterIndex
+) -> None:
+    """With the field; and whoever may not act is refused whatever they ask."""
+    place = f"{stage.dlq}/0/0"
+    for fields, says in (
+        ((("action", "explode"), ("topic", stage.dlq), ("all", "yes")), "no such action"),
+        ((("action", "replay"), ("topic", stage.source), ("all", "yes")), "no dead-letter topic"),
+        ((("action", "replay"), ("topic", stage.dlq)), "tick dead letters"),
+        ((("action", "replay"), ("topic", stage.dlq), ("all", "y"), ("place", place)), "tick"),
+        ((("action", "replay"), ("topic", stage.dlq), ("place", "x")), "place"),
+        ((("action", "replay"), ("topic", stage.dlq), ("place", "a--b--dlq/0/0")), "is not in"),
+        ((("action", "replay"), ("topic", stage.dlq), ("all", "y"), ("rate", "soon")), "rate"),
+        ((("action", "replay"), ("topic", stage.dlq), ("all", "y"), ("to", "x")), "target"),
+        ((("action", "replay"), ("topic", stage.dlq), ("all", "y"), ("since", "x")), "since"),
+        ((("action", "replay"), ("topic", "a--b--dlq"), ("all", "y")), "does not know"),
+    ):
+        refused = console.send(REDRIVES, *fields)
+        assert refused.status in {400, 404}, fields
+        assert says in words(refused.text), fields
+    with console_of(servers=stage.servers, index=index, role=Role.reader) as looking:
+        assert "<button name=" not in looking.ask(f"{PAGE}?topic={stage.dlq}").text
+        sent = looking.send(REDRIVES, ("action", "replay"), ("topic", stage.dlq), ("all", "yes"))
+        assert sent.status == 403
