@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,7 +22,13 @@ from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.pages import dead_letter_page
-from tests.monitoring.console.dead_letter_source import DLQ, FIRST_MS, DeadLetterSource
+from ackfloor_monitoring.console.reads import searches
+from tests.monitoring.console.dead_letter_source import (
+    DLQ,
+    FIRST_MS,
+    DeadLetterSource,
+    StoppedReading,
+)
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 
@@ -181,6 +188,39 @@ def test_nothing_is_said_as_well(source: DeadLetterSource, serve: Serve) -> None
         assert "Nothing is known yet" in words(page.text)
     with console_of(NOWHERE) as console:
         assert console.ask(PAGE).status == 404
+
+
+def test_a_page_says_how_far_the_index_is(source: DeadLetterSource, serve: Serve) -> None:
+    """And shows what is there; the newest failure of Kafka is named."""
+    source.bury(1_500)
+    source.batch, source.stop_after = 500, 1_000
+    with pytest.raises(StoppedReading), serve():
+        pass
+    with serve(read=False) as console:
+        said = words(console.ask(PAGE).text)
+    assert "The index is being built: 1,000 of 1,500 read" in said
+    assert "shop.Boom" in said
+
+
+def test_few_searches_run_at_once(
+    source: DeadLetterSource, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits for Kafka is told after a while; too many are refused at once."""
+    source.bury()
+    answers = threading.Event()
+    monkeypatch.setattr(dead_letter_page, "one_dead_letter", lambda *_: answers.wait(60))
+    monkeypatch.setattr(searches, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(searches, "MOST_WAITING", 1)
+    try:
+        with serve() as console:
+            late = console.ask(f"{PAGE}/{DLQ}/0/0")
+            assert (late.status, "no answer came within 0.2 s" in late.text) == (504, True)
+            assert console.ask(PAGE).status == 200
+            monkeypatch.setattr(searches, "MOST_WAITING", 0)
+            refused = console.ask(PAGE)
+            assert (refused.status, "too many searches" in refused.text) == (503, True)
+    finally:
+        answers.set()
 
 
 def test_one_is_opened(source: DeadLetterSource, serve: Serve) -> None:
