@@ -105,6 +105,7 @@ def test_dead_letters_are_shown_by_cause(source: DeadLetterSource, serve: Serve)
     "query",
     [
         "handler=ship", "error=shop.Late", "error=Late", "error=f2", "text=too+LATE", "key=order-9",
+        "header=tenant", "header=tenant=acme",
         "reason=timeout", "release=r2", "since=2026-09-21T14:00", f"topic={DLQ}&handler=ship",
         "group=billing&key=order-9&until=2026-11-28",
     ],
@@ -114,6 +115,7 @@ def test_a_search_is_an_address(source: DeadLetterSource, serve: Serve, query: s
     source.bury(3, failed_at_ms=FIRST_MS - 10**9)
     source.bury(2, partition=1, handler="ship", error_type="shop.Late", error_fingerprint="f2",
                 error_message="Too late", key=b"order-9", reason="timeout", release="r2",
+                own=[("tenant", b"acme")],
                 failed_at_ms=1_790_003_000_000)  # fmt: skip
     with serve() as console:
         page = console.ask(f"{PAGE}?{query}").text
@@ -156,6 +158,7 @@ def test_a_list_goes_on_where_the_page_before_ended(source: DeadLetterSource, se
         ("reason=bored", 400, "reason='bored' is none: there are timeout"),
         ("since=soon", 400, "since: 'soon' is neither a time nor a duration"),
         ("since=1h&until=2h", 400, "nothing lies between"),
+        ("header==x", 400, "names no header: write NAME or NAME=VALUE"),
         ("behind=x", 400, "behind='x' is no place"),
         ("behind=1.2.3", 400, "is no place"),
         ("text=" + "x" * 1001, 400, "at most 1,000"),
@@ -264,13 +267,14 @@ def test_a_viewer_sees_neither_keys_nor_headers_nor_payloads(
     source.bury(key=b"hidden-key", value=b"hidden-payload", own=[("x", b"hidden-header")])
     with serve(role=Role.viewer) as console:
         pages = [console.ask(path) for path in (PAGE, f"{PAGE}?list=1", f"{PAGE}/{DLQ}/0/0")]
-        refused = console.ask(f"{PAGE}?key=hidden-key")
+        refused = [console.ask(f"{PAGE}?{each}") for each in ("key=hidden-key", "header=x")]
     for page in pages:
         assert page.status == 200
         assert "hidden" not in page.text.replace('type="hidden"', "").replace("aria-hidden", "")
         assert "shop.Boom" in page.text
-    assert refused.status == 403
-    assert "that takes a reader" in words(refused.text)
+    for answer in refused:
+        assert answer.status == 403
+        assert "that takes a reader" in words(answer.text)
     with serve(role=Role.reader) as console:
         assert "hidden-key" in console.ask(f"{PAGE}?list=1").text
 
@@ -293,10 +297,12 @@ def test_what_redaction_hides_is_on_no_page(source: DeadLetterSource, serve: Ser
         assert "secret" not in page
     assert "card *** refused" in pages[0]
     assert "total" in pages[2]
-    with serve(Redaction(patterns=("4111",))) as console:
-        refused = console.ask(f"{PAGE}?key=card-4111")
-    assert refused.status == 400
-    assert "hides this key" in words(refused.text)
+    with serve(Redaction(headers=("auth",), patterns=("4111",))) as console:
+        for query, why in (("key=card-4111", "this key"), ("header=auth=guess", "this value")):
+            refused = console.ask(f"{PAGE}?{query}")
+            assert refused.status == 400
+            assert f"hides {why}" in words(refused.text)
+        assert "1 matches" in words(console.ask(f"{PAGE}?header=auth").text)
 
 
 @pytest.mark.parametrize("path", ["", "?list=1", f"?handler={SCRIPT}", f"?text={SCRIPT}", "/one"])
@@ -328,7 +334,9 @@ def test_a_page_is_bounded(source: DeadLetterSource, serve: Serve) -> None:
     with serve() as console:
         page = console.ask(f"{PAGE}/{DLQ}/0/0").text
         listed = console.ask(f"{PAGE}?list=1").text
+        by_header = words(console.ask(f"{PAGE}?header=h0").text)
     assert len(page) < 200_000
+    assert "Of 1 dead letters not all headers are in the index" in by_header
     assert len(listed) < 20_000
     said = words(page)
     assert "900,000 bytes" in said

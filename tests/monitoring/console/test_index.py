@@ -15,6 +15,7 @@ from ackfloor_monitoring.console.index import follower as following
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_place import index_place
+from ackfloor_monitoring.console.index.index_rows import named_header, stored_header
 from ackfloor_monitoring.console.index.index_search import Conditions, IndexSearch, TooSlow
 from tests.monitoring.console.dead_letter_source import (
     DLQ,
@@ -113,6 +114,26 @@ def test_each_dead_letter_is_found_with_its_cause(
     assert causes[0].last_ms == FIRST_MS + 2000
     assert causes[1].latest is not None
     assert causes[1].latest.place[2:] == (1, 1)
+
+
+def test_headers_are_found_by_name_and_value(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """By the whole of either; none looks like another; those that are left out are counted."""
+    source.bury(own=[("tenant", b"acme"), ("region", b"eu")])
+    source.bury(own=[("tenant", b"acme2"), ("none", None)])
+    source.bury(own=[("x", b"1\x1e\x1etenant\x1facme\x1e"), ("odd", b"\xff")])
+    source.bury(own=[("first", b"1"), ("large", b"x" * 5000), ("tenant", b"acme")])
+    index = make()
+    index.read_on()
+    for header, places in (
+        (stored_header("tenant", b"acme"), [(0, 0)]), (stored_header("none", None), [(0, 1)]),
+        (named_header("tenant"), [(0, 1), (0, 0)]), (named_header("ten"), []),
+        (stored_header("tenant", b"acm"), []), (stored_header("first", b"1"), [(0, 3)]),
+        (named_header("odd"), [(0, 2)]), (named_header("ackfloor.handler"), []),
+    ):  # fmt: skip
+        assert index.places(Conditions(header=header)) == places, header
+    assert index.search().with_more_headers() == 1
 
 
 def test_pages_of_a_list_have_each_once(
@@ -336,17 +357,19 @@ def test_one_that_is_damaged_while_it_is_used_is_made_anew(
 def test_what_redaction_hides_is_not_in_the_file(
     make: Callable[..., Index], source: DeadLetterSource
 ) -> None:
-    """Nor is a payload, a header or a stack, whatever the rules."""
+    """Nor is a payload or a stack, whatever the rules."""
     source.bury(
-        50, key=b"card 4111111111111111", value=b"the payload", own=[("x", b"a header")],
+        50, key=b"card 4111111111111111", value=b"the payload",
+        own=[("auth", b"a secret"), ("x", b"for 4111111111111111")],
         error_message="card 4111111111111111 refused", error_stack="the stack",
     )  # fmt: skip
-    index = make(Redaction(patterns=(r"\d{16}",)))
+    index = make(Redaction(headers=("auth",), patterns=(r"\d{16}",)))
     index.read_on()
     stored = index.bytes()
+    assert b"for ***" in stored
     assert b"card *** refused" in stored
     assert index.places(Conditions(key=b"card ***"))
-    for hidden in (b"4111", b"the payload", b"a header", b"the stack"):
+    for hidden in (b"4111", b"the payload", b"a secret", b"the stack"):
         assert hidden not in stored
     index = make(Redaction(key="hash"))
     index.read_on()

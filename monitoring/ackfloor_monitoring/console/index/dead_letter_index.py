@@ -13,7 +13,11 @@ from ackfloor.dead_letters.kafka.followed_topics import FollowedTopics
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
-from ackfloor_monitoring.console.index.index_rows import stored_key
+from ackfloor_monitoring.console.index.index_rows import (
+    named_header,
+    stored_header,
+    stored_key,
+)
 from ackfloor_monitoring.console.index.index_search import IndexSearch
 
 #: Seconds that an ending console waits for the batch that is being written.
@@ -63,3 +67,11 @@ class DeadLetterIndex:
         if self.rules.key == "keep" and kept != key:
             return None
         return stored_key(key, self.rules)
+
+    def stored_header(self, text: str) -> str | None:
+        """NAME or NAME=VALUE as the index has it; None where redaction hides such a value."""
+        name, equals, value = text.partition("=")
+        if not equals:
+            return named_header(name)
+        [(_, kept)] = self.rules.of_headers([(name, value.encode())])
+        return stored_header(name, kept) if kept == value.encode() else None

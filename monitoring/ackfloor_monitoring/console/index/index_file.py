@@ -40,11 +40,12 @@ create table dead_letter(
     topic integer not null, partition integer not null, offset integer not null,
     cause integer not null, at_ms integer not null, first_ms integer not null,
     attempt integer not null, replays integer not null, disposed integer not null,
-    key blob, message text not null,
+    key blob, message text not null, headers text not null, headers_cut integer not null,
     primary key (topic, partition, offset)) without rowid;
 create index by_time on dead_letter(disposed, at_ms);
 create index by_cause on dead_letter(cause, disposed, at_ms);
 create index by_key on dead_letter(key) where key is not null;
+create index with_more_headers on dead_letter(disposed) where headers_cut = 1;
 create table hourly(
     cause integer not null, hour integer not null, count integer not null,
     first_ms integer not null, last_ms integer not null,

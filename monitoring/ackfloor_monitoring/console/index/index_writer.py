@@ -113,13 +113,15 @@ class IndexWriter:
             (
                 topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
                 row.first_ms, row.attempt, row.replays,
-                disposed.hides(row.partition, row.offset), row.key, row.message,
+                disposed.hides(row.partition, row.offset), row.key, row.message, row.headers,
+                row.headers_cut,
             )
             for row in rows
         ]  # fmt: skip
         with self._together():
             self._count += self._connection.executemany(
-                "insert or ignore into dead_letter values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", added
+                "insert or ignore into dead_letter values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                added,
             ).rowcount
             self._connection.executemany(
                 "update progress set position = max(position, ?), log_end = max(log_end, ?) "

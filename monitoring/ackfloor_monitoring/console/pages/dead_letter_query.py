@@ -24,7 +24,8 @@ from ackfloor_monitoring.console.index.index_search import Conditions, Place, Pr
 
 #: The parameters that select, in the order of the form.
 FILTERS: Final = (
-    "topic", "group", "handler", "error", "reason", "release", "key", "text", "since", "until",
+    "topic", "group", "handler", "error", "reason", "release", "key", "header", "text", "since",
+    "until",
 )  # fmt: skip
 #: Where the list goes on, and that it is asked for without any filter.
 BEHIND: Final = "behind"
@@ -99,6 +100,7 @@ def query_of(
         reason=given["reason"],
         release=given["release"],
         key=_key(given["key"], person, index) if given["key"] else None,
+        header=_header(given["header"], person, index) if given["header"] else "",
         text=given["text"],
         since_ms=since_ms,
         until_ms=until_ms,
@@ -117,12 +119,27 @@ def _time_ms(name: str, text: str, now: datetime) -> int | None:
 
 
 def _key(text: str, person: Person, index: DeadLetterIndex) -> bytes:
-    if not person.may(Right.see_payloads):
-        raise Refused(403, "who may not see keys may not search by them: that takes a reader")
+    _refuse_viewer(person)
     key = index.stored_key(text)
     if key is None:
         raise Refused(400, "key: [redaction] hides this key, so the index does not have it")
     return key
+
+
+def _header(text: str, person: Person, index: DeadLetterIndex) -> str:
+    _refuse_viewer(person)
+    if text.startswith("="):
+        raise Refused(400, f"header={text!r} names no header: write NAME or NAME=VALUE")
+    header = index.stored_header(text)
+    if header is None:
+        raise Refused(400, "header: [redaction] hides this value, so the index does not have it")
+    return header
+
+
+def _refuse_viewer(person: Person) -> None:
+    """Who could search by what they may not see would find it out."""
+    if not person.may(Right.see_payloads):
+        raise Refused(403, "a viewer can't search by keys and headers: that takes a reader")
 
 
 def place_text(place: Place) -> str:

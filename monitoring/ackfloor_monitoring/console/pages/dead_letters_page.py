@@ -89,6 +89,7 @@ def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
         "count": len(found)
         if query.behind is None and len(found) <= ROWS
         else search.count(query.wanted),
+        "with_more_headers": search.with_more_headers() if query.wanted.header else 0,
     }
 
 
