@@ -101,6 +101,17 @@ def test_dead_letters_are_shown_by_cause(source: DeadLetterSource, serve: Serve)
     assert places(listed.text) == [f"{DLQ}/0/{n}" for n in (2, 1, 0)]
 
 
+def test_causes_of_one_group_are_shown(source: DeadLetterSource, serve: Serve) -> None:
+    """As the overview leads to them; one by one they are of that group as well."""
+    source.bury(3)
+    with serve() as console:
+        page = console.ask(f"{PAGE}?group=billing").text
+        other = words(console.ask(f"{PAGE}?group=shipping").text)
+    assert "shop.Boom: no stock" in words(page)
+    assert 'href="?list=1&amp;group=billing"' in page
+    assert "No dead letter is open in group shipping." in other
+
+
 @pytest.mark.parametrize(
     "query",
     [

@@ -59,7 +59,7 @@ def matches(console: Console, query: str) -> int:
 
 def test_an_index_follows_its_broker(stage: Stage, console: Console) -> None:
     """What is written, disposed of, or in a topic that is created anew; one is read from there."""
-    topic = f"topic={stage.dlq}"
+    topic = f"list=1&topic={stage.dlq}"
     until(lambda: matches(console, topic) == 305)
     assert matches(console, f"{topic}&key=k7") == 1
     page = console.ask(f"{PAGE}?{topic}&error=shop.Boom").text

@@ -27,6 +27,8 @@ FILTERS: Final = (
     "topic", "group", "handler", "error", "reason", "release", "key", "header", "text", "since",
     "until",
 )  # fmt: skip
+#: Those that causes are shown of; any other one lists dead letters.
+_OF_CAUSES: Final = frozenset({"topic", "group"})
 #: Where the list goes on, and that it is asked for without any filter.
 BEHIND: Final = "behind"
 LIST: Final = "list"
@@ -106,7 +108,8 @@ def query_of(
         until_ms=until_ms,
     )
     behind = _place(query[BEHIND]) if query.get(BEHIND) else None
-    return DeadLetterQuery(given, wanted, behind, any(given.values()) or bool(query.get(LIST)))
+    lists = query.get(LIST) or any(given[name] for name in FILTERS if name not in _OF_CAUSES)
+    return DeadLetterQuery(given, wanted, behind, bool(lists))
 
 
 def _time_ms(name: str, text: str, now: datetime) -> int | None:
