@@ -52,6 +52,8 @@ class Index:
         """Partition and offset of all that match, the newest first."""
         found = self.search().newest(wanted, 10_000)
         assert len(found) == self.search().count(wanted)
+        # Who knows how many there are may find them in another way, and finds the same.
+        assert self.search().newest(wanted, 10_000, count=len(found)) == found
         return [(each.place.partition, each.place.offset) for each in found]
 
     def bytes(self) -> bytes:
@@ -146,7 +148,8 @@ def test_pages_of_a_list_have_each_once(
     index.read_on()
     for wanted in (ANY, Conditions(handler="bill"), Conditions(key=b"k"), Conditions(text="o")):
         seen, behind = [], None
-        while found := index.search().newest(wanted, 7, behind):
+        count = index.search().count(wanted)
+        while found := index.search().newest(wanted, 7, behind, count):
             seen += [each.place for each in found]
             behind = found[-1].place
         assert len(seen) == len(set(seen)) == 50
@@ -393,6 +396,23 @@ def test_a_row_is_bounded(make: Callable[..., Index], source: DeadLetterSource) 
     assert index.places(Conditions(key=found.key)) == [(0, 0)]
     assert len(found.message) == 200
     assert found.place.at_ms == FIRST_MS
+
+
+def test_a_key_is_looked_up(make: Callable[..., Index], source: DeadLetterSource) -> None:
+    """Counted and listed, without going through all dead letters."""
+    source.bury(10)
+    index = make()
+    index.read_on()
+    connection, asked = IndexFile(index.path, index.rules).to_read(), list[str]()
+    search = IndexSearch(connection)
+    connection.set_trace_callback(asked.append)
+    search.count(Conditions(key=b"k"))
+    search.newest(Conditions(key=b"k", handler="bill"), 5)
+    of_keys = [each for each in asked if "d.key =" in each]
+    assert len(of_keys) == 2
+    for each in of_keys:
+        plan = connection.execute(f"explain query plan {each}").fetchall()
+        assert "USING INDEX by_key" in str(plan)
 
 
 def test_a_search_that_takes_too_long_is_ended(

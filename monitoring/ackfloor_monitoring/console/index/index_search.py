@@ -21,6 +21,8 @@ LONGEST_S: Final = 5.0
 _STEPS: Final = 20_000
 #: Up to so many causes are read one by one, each in the order of time, instead of all dead letters.
 _FEW_CAUSES: Final = 300
+#: Up to so many are put in order after all were read; more are met soon in the order of time.
+_FEW: Final = 20_000
 #: Hours of a trend.
 TREND_HOURS: Final = 24
 
@@ -90,7 +92,9 @@ class Conditions:
 
     def of_dead_letter(self) -> tuple[list[str], list[Any]]:
         """The others, in SQL, with their values."""
-        found, values = ["d.disposed = 0"], list[Any]()
+        # With a plus it leads to no index: that of keys is the better one.
+        plus = "" if self.key is None else "+"
+        found, values = [f"{plus}d.disposed = 0"], list[Any]()
         for condition, value in (
             ("d.key = ?", self.key),
             ("instr(d.headers, ?) > 0", self.header or None),
@@ -183,7 +187,7 @@ class _Sum:
 _ROW: Final = (
     "d.at_ms, d.topic, d.partition, d.offset, topic.name, cause.handler, cause.cause, "
     "cause.error_type, cause.reason, cause.release, d.attempt, d.replays, d.key, d.message "
-    "from dead_letter d {how} join cause on cause.id = d.cause join topic on topic.id = d.topic"
+    "from dead_letter d join cause on cause.id = d.cause join topic on topic.id = d.topic"
 )
 _SUMS: Final = (
     "select cause.id, topic.name, topic.consumer_group, cause.handler, cause.cause, hour, count, "
@@ -242,14 +246,19 @@ class IndexSearch:
         return int(count)
 
     def newest(
-        self, wanted: Conditions, most: int, behind: Place | None = None
+        self, wanted: Conditions, most: int, behind: Place | None = None, count: int | None = None
     ) -> Sequence[FoundDeadLetter]:
         """Those that match, the newest first; raises TooSlow.
 
         Args:
             behind: the last one that was shown.
+            count: how many match; None where that is not known.
         """
+        if count == 0:
+            return []
         causes = self._causes(wanted)
+        if count is not None and count <= _FEW and causes is None and wanted.reads_all:
+            return list(self._in_order(wanted, causes, most, behind, scan="+"))
         if causes is None or len(causes) > _FEW_CAUSES or wanted.key is not None:
             return list(self._in_order(wanted, causes, most, behind))
         parts = [self._in_order(wanted, [each], most, behind) for each in causes]
@@ -319,7 +328,12 @@ class IndexSearch:
         return " and ".join(conditions), values
 
     def _in_order(
-        self, wanted: Conditions, causes: Sequence[int] | None, most: int, behind: Place | None
+        self,
+        wanted: Conditions,
+        causes: Sequence[int] | None,
+        most: int,
+        behind: Place | None,
+        scan: str = "",
     ) -> Iterator[FoundDeadLetter]:
         where, values = self._where(wanted, causes)
         if behind is not None:
@@ -327,8 +341,7 @@ class IndexSearch:
                 " and d.at_ms <= ? and (d.at_ms, d.topic, d.partition, d.offset) < (?, ?, ?, ?)"
             )
             values += [behind.at_ms, *behind]
-        how = "indexed by by_key" if wanted.key is not None else ""
-        text = f"select {_ROW.format(how=how)} where {where} {_NEWEST_FIRST} limit {most:d}"
+        text = f"select {_ROW} where {scan}{where} {_NEWEST_FIRST} limit {most:d}"
         for row in self._ask(text, values):
             yield FoundDeadLetter(Place(*row[:4]), *row[4:])
 

@@ -66,7 +66,8 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
 
 def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
     """Those that match."""
-    found = search.newest(query.wanted, ROWS + 1, query.behind)
+    count = search.count(query.wanted)
+    found = search.newest(query.wanted, ROWS + 1, query.behind, count)
     return {
         "rows": [
             {
@@ -85,10 +86,7 @@ def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
             for each in found[:ROWS]
         ],
         "more": place_text(found[ROWS - 1].place) if len(found) > ROWS else "",
-        # All were found: no need to go through them again.
-        "count": len(found)
-        if query.behind is None and len(found) <= ROWS
-        else search.count(query.wanted),
+        "count": count,
         "with_more_headers": search.with_more_headers() if query.wanted.header else 0,
     }
 
