@@ -200,6 +200,9 @@ def test_nothing_is_said_as_well(source: DeadLetterSource, serve: Serve) -> None
         assert page.status == 200
         assert "The index is being built" in words(page.text)
         assert "Nothing is known yet" in words(page.text)
+    (Path() / "kafka.sqlite").write_bytes(b"no database" * 500)
+    with serve(read=False) as console:
+        assert "file is not a database" in words(console.ask(PAGE).text)
     with console_of(NOWHERE) as console:
         assert console.ask(PAGE).status == 404
 

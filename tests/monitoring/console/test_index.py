@@ -239,6 +239,14 @@ def test_it_is_bounded_and_the_oldest_go_first(
     assert 190 <= len(found) == sums(index) <= 200
     assert found == [(0, n) for n in range(298, 298 - len(found), -1)]
     assert index.search().progress().left_out == 299 - len(found)
+    # Retention reaches them: nothing that is there is left out.
+    source.starts[0] = 298 - len(found)
+    index.read_on()
+    assert index.search().progress().left_out == 299 - len(found)
+    source.starts[0] = 299 - len(found)
+    index.read_on()
+    assert index.search().progress().left_out == 0
+    assert index.places() == found
 
 
 def test_what_is_disposed_of_is_not_open(

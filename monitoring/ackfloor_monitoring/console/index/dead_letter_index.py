@@ -53,7 +53,9 @@ class DeadLetterIndex:
 
     @contextmanager
     def searching(self) -> Iterator[IndexSearch]:
-        """A search; raises NoIndex while there is none to search in."""
+        """A search; raises NoIndex while there is none to search in, without words before it is."""
+        if not self._file.path.exists():
+            raise NoIndex
         try:
             with closing(self._file.to_read()) as connection:
                 yield IndexSearch(connection)

@@ -16,7 +16,7 @@ from typing import Final
 from ackfloor.core.records.redaction import Redaction
 
 #: Counts changes of the tables below, and of what is kept of a dead letter.
-VERSION: Final = 2
+VERSION: Final = 3
 HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0
@@ -31,6 +31,7 @@ create table topic(
 create table progress(
     topic integer not null, partition integer not null, start integer not null,
     position integer not null, log_end integer not null,
+    left_out integer not null default 0, left_out_below integer not null default 0,
     primary key (topic, partition)) without rowid;
 create table cause(
     id integer primary key, topic integer not null, handler text not null, cause text not null,

@@ -158,7 +158,8 @@ class Progress:
     Attributes:
         read: records of the dead-letter topics that are read, of `total` that are there.
         open: dead letters in it that are open.
-        left_out: the oldest open ones that were removed because there are too many.
+        left_out: the oldest open ones that were removed because there are too many; those that
+            retention has removed since, of a partition that has others of them, are counted, too.
         taken_ms: when all that was there was in it, in wall-clock ms; None before that.
         topics: the dead-letter topics.
         groups: their groups.
@@ -209,9 +210,9 @@ class IndexSearch:
     def progress(self) -> Progress:
         """How far the index is."""
         meta = dict(self._ask("select name, value from meta"))
-        [(read, total)] = self._ask(
+        [(read, total, left_out)] = self._ask(
             "select coalesce(sum(min(position, log_end) - start), 0), "
-            "coalesce(sum(log_end - start), 0) from progress"
+            "coalesce(sum(log_end - start), 0), coalesce(sum(left_out), 0) from progress"
         )
         [(open_,)] = self._ask("select coalesce(sum(count), 0) from hourly")
         topics = list(self._ask("select name, consumer_group from topic order by name"))
@@ -220,7 +221,7 @@ class IndexSearch:
             read,
             total,
             open_,
-            int(meta.get("left_out", 0)),
+            left_out,
             None if taken_ms is None else int(taken_ms),
             [name for name, _ in topics],
             sorted({group for _, group in topics}),

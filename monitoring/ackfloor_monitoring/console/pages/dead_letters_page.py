@@ -57,8 +57,9 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
             progress = search.progress()
             shown |= {"progress": progress, "command": query.command(cluster.commands, progress)}
             shown |= _listed(search, query) if query.lists else _grouped(search, query)
-    except NoIndex:
-        pass  # The first look at Kafka is under way, or has failed: the page says so.
+    except NoIndex as exc:
+        # Without words: the first look at Kafka is under way.
+        shown["error"] = index.follower.error or str(exc)
     except TooSlow:
         raise Refused(503, "the search took too long: name a handler, an error or a time") from None
     return shown
