@@ -162,6 +162,7 @@ ALSO: Final = {
             "ackfloor.dead_letters.rules.dead_letter_filter",
             "ackfloor.dead_letters.rules.dispositions",
             "ackfloor.dead_letters.rules.redrive_rules",
+            "ackfloor.core.records.record",
             "ackfloor.core.records.redaction",
             "ackfloor.kafka.client.client_options",
             "ackfloor.cli.handlers.handler_list",

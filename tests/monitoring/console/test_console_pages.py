@@ -121,6 +121,8 @@ def words(text: str) -> str:
 def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:
     """The same that `ackfloor status` says, with the command; then groups, handlers and runs."""
     run.show(breaker=OPEN, blocked=HANDLER.blocked)
+    dead = Progress("billing", "orders--billing--dlq", 0, "dlq", start=0, end=12, floor=0)
+    kafka.looks = [GroupLook("billing", 1, [progress(end=400), dead])]
     with console_of(run.listen) as console:
         assert console.ask("/").headers["location"] == OVERVIEW
         page = console.ask(OVERVIEW)
@@ -131,7 +133,8 @@ def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:
     assert f"ackfloor breaker show --listen {run.listen}" in said
     assert '<a href="/c/kafka/lanes">Lanes</a>' in page.text
     assert '<a href="/c/kafka/handlers">Handlers</a>' in page.text
-    assert "billing 1 300 300 0 0" in said
+    assert "billing 1 300 300 0 12" in said
+    assert 'href="/c/kafka/dead-letters?group=billing">12<' in page.text
     assert "bill billing" in said
     assert f"{run.listen}: group billing, 1 worker, ready" in said
     assert kafka.asked >= 1

@@ -39,6 +39,8 @@ def refused(*arguments: str) -> int:
         (["--public-url", "a:1"], Exit.USAGE, "--public-url='a:1': is not a scheme and a host"),
         (["--tls-certificate", "none.pem"], Exit.USAGE, "--tls-certificate='none.pem'"),
         (["--run", "nowhere"], Exit.USAGE, "--run='nowhere': not an address"),
+        (["--index-folder", __file__], Exit.USAGE, "File exists"),
+        (["--index-rows", "5"], Exit.USAGE, "greater than or equal to 1000"),
         (["--tls-key", "console.key"], Exit.USAGE, "goes with --tls-certificate"),
     ],
 )

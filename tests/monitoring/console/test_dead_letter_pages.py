@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,7 +22,13 @@ from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.pages import dead_letter_page
-from tests.monitoring.console.dead_letter_source import DLQ, FIRST_MS, DeadLetterSource
+from ackfloor_monitoring.console.reads import searches
+from tests.monitoring.console.dead_letter_source import (
+    DLQ,
+    FIRST_MS,
+    DeadLetterSource,
+    StoppedReading,
+)
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 
@@ -94,10 +101,22 @@ def test_dead_letters_are_shown_by_cause(source: DeadLetterSource, serve: Serve)
     assert places(listed.text) == [f"{DLQ}/0/{n}" for n in (2, 1, 0)]
 
 
+def test_causes_of_one_group_are_shown(source: DeadLetterSource, serve: Serve) -> None:
+    """As the overview leads to them; one by one they are of that group as well."""
+    source.bury(3)
+    with serve() as console:
+        page = console.ask(f"{PAGE}?group=billing").text
+        other = words(console.ask(f"{PAGE}?group=shipping").text)
+    assert "shop.Boom: no stock" in words(page)
+    assert 'href="?list=1&amp;group=billing"' in page
+    assert "No dead letter is open in group shipping." in other
+
+
 @pytest.mark.parametrize(
     "query",
     [
         "handler=ship", "error=shop.Late", "error=Late", "error=f2", "text=too+LATE", "key=order-9",
+        "header=tenant", "header=tenant=acme",
         "reason=timeout", "release=r2", "since=2026-09-21T14:00", f"topic={DLQ}&handler=ship",
         "group=billing&key=order-9&until=2026-11-28",
     ],
@@ -107,6 +126,7 @@ def test_a_search_is_an_address(source: DeadLetterSource, serve: Serve, query: s
     source.bury(3, failed_at_ms=FIRST_MS - 10**9)
     source.bury(2, partition=1, handler="ship", error_type="shop.Late", error_fingerprint="f2",
                 error_message="Too late", key=b"order-9", reason="timeout", release="r2",
+                own=[("tenant", b"acme")],
                 failed_at_ms=1_790_003_000_000)  # fmt: skip
     with serve() as console:
         page = console.ask(f"{PAGE}?{query}").text
@@ -149,6 +169,7 @@ def test_a_list_goes_on_where_the_page_before_ended(source: DeadLetterSource, se
         ("reason=bored", 400, "reason='bored' is none: there are timeout"),
         ("since=soon", 400, "since: 'soon' is neither a time nor a duration"),
         ("since=1h&until=2h", 400, "nothing lies between"),
+        ("header==x", 400, "names no header: write NAME or NAME=VALUE"),
         ("behind=x", 400, "behind='x' is no place"),
         ("behind=1.2.3", 400, "is no place"),
         ("text=" + "x" * 1001, 400, "at most 1,000"),
@@ -179,8 +200,44 @@ def test_nothing_is_said_as_well(source: DeadLetterSource, serve: Serve) -> None
         assert page.status == 200
         assert "The index is being built" in words(page.text)
         assert "Nothing is known yet" in words(page.text)
+    (Path() / "kafka.sqlite").write_bytes(b"no database" * 500)
+    with serve(read=False) as console:
+        assert "file is not a database" in words(console.ask(PAGE).text)
     with console_of(NOWHERE) as console:
         assert console.ask(PAGE).status == 404
+
+
+def test_a_page_says_how_far_the_index_is(source: DeadLetterSource, serve: Serve) -> None:
+    """And shows what is there; the newest failure of Kafka is named."""
+    source.bury(1_500)
+    source.batch, source.stop_after = 500, 1_000
+    with pytest.raises(StoppedReading), serve():
+        pass
+    with serve(read=False) as console:
+        said = words(console.ask(PAGE).text)
+    assert "The index is being built: 1,000 of 1,500 read" in said
+    assert "shop.Boom" in said
+
+
+def test_few_searches_run_at_once(
+    source: DeadLetterSource, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waits for Kafka is told after a while; too many are refused at once."""
+    source.bury()
+    answers = threading.Event()
+    monkeypatch.setattr(dead_letter_page, "one_dead_letter", lambda *_: answers.wait(60))
+    monkeypatch.setattr(searches, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(searches, "MOST_WAITING", 1)
+    try:
+        with serve() as console:
+            late = console.ask(f"{PAGE}/{DLQ}/0/0")
+            assert (late.status, "no answer came within 0.2 s" in late.text) == (504, True)
+            assert console.ask(PAGE).status == 200
+            monkeypatch.setattr(searches, "MOST_WAITING", 0)
+            refused = console.ask(PAGE)
+            assert (refused.status, "too many searches" in refused.text) == (503, True)
+    finally:
+        answers.set()
 
 
 def test_one_is_opened(source: DeadLetterSource, serve: Serve) -> None:
@@ -224,13 +281,14 @@ def test_a_viewer_sees_neither_keys_nor_headers_nor_payloads(
     source.bury(key=b"hidden-key", value=b"hidden-payload", own=[("x", b"hidden-header")])
     with serve(role=Role.viewer) as console:
         pages = [console.ask(path) for path in (PAGE, f"{PAGE}?list=1", f"{PAGE}/{DLQ}/0/0")]
-        refused = console.ask(f"{PAGE}?key=hidden-key")
+        refused = [console.ask(f"{PAGE}?{each}") for each in ("key=hidden-key", "header=x")]
     for page in pages:
         assert page.status == 200
         assert "hidden" not in page.text.replace('type="hidden"', "").replace("aria-hidden", "")
         assert "shop.Boom" in page.text
-    assert refused.status == 403
-    assert "that takes a reader" in words(refused.text)
+    for answer in refused:
+        assert answer.status == 403
+        assert "that takes a reader" in words(answer.text)
     with serve(role=Role.reader) as console:
         assert "hidden-key" in console.ask(f"{PAGE}?list=1").text
 
@@ -253,10 +311,12 @@ def test_what_redaction_hides_is_on_no_page(source: DeadLetterSource, serve: Ser
         assert "secret" not in page
     assert "card *** refused" in pages[0]
     assert "total" in pages[2]
-    with serve(Redaction(patterns=("4111",))) as console:
-        refused = console.ask(f"{PAGE}?key=card-4111")
-    assert refused.status == 400
-    assert "hides this key" in words(refused.text)
+    with serve(Redaction(headers=("auth",), patterns=("4111",))) as console:
+        for query, why in (("key=card-4111", "this key"), ("header=auth=guess", "this value")):
+            refused = console.ask(f"{PAGE}?{query}")
+            assert refused.status == 400
+            assert f"hides {why}" in words(refused.text)
+        assert "1 matches" in words(console.ask(f"{PAGE}?header=auth").text)
 
 
 @pytest.mark.parametrize("path", ["", "?list=1", f"?handler={SCRIPT}", f"?text={SCRIPT}", "/one"])
@@ -288,7 +348,9 @@ def test_a_page_is_bounded(source: DeadLetterSource, serve: Serve) -> None:
     with serve() as console:
         page = console.ask(f"{PAGE}/{DLQ}/0/0").text
         listed = console.ask(f"{PAGE}?list=1").text
+        by_header = words(console.ask(f"{PAGE}?header=h0").text)
     assert len(page) < 200_000
+    assert "Of 1 dead letters not all headers are in the index" in by_header
     assert len(listed) < 20_000
     said = words(page)
     assert "900,000 bytes" in said

@@ -8,12 +8,16 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.dead_letters.kafka import disposition_reading
+from ackfloor.dead_letters.kafka.followed_topics import FollowedTopics
+from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import options, recreate, until
@@ -55,7 +59,7 @@ def matches(console: Console, query: str) -> int:
 
 def test_an_index_follows_its_broker(stage: Stage, console: Console) -> None:
     """What is written, disposed of, or in a topic that is created anew; one is read from there."""
-    topic = f"topic={stage.dlq}"
+    topic = f"list=1&topic={stage.dlq}"
     until(lambda: matches(console, topic) == 305)
     assert matches(console, f"{topic}&key=k7") == 1
     page = console.ask(f"{PAGE}?{topic}&error=shop.Boom").text
@@ -90,3 +94,30 @@ def test_an_index_follows_its_broker(stage: Stage, console: Console) -> None:
     recreate(stage.servers, stage.dlq)
     until(lambda: matches(console, topic) == 0)
     assert f">{stage.dlq}<" in console.ask(PAGE).text
+
+
+def test_dispositions_are_read_where_there_are_new_ones(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a cluster where nothing happens makes no client; each is read once."""
+    made = list[object]()
+    reading_consumer = disposition_reading.reading_consumer
+
+    def counted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return reading_consumer(*arguments)
+
+    monkeypatch.setattr(disposition_reading, "reading_consumer", counted)
+    topics, disposed = FollowedTopics(options(stage.servers)), Disposed()
+
+    def look() -> int:
+        [topic] = [each for each in topics.look()[1] if each.name == stage.dlq]
+        topics.note_disposed(topic, disposed)
+        return len(disposed)
+
+    assert (look(), look(), len(made)) == (0, 0, 0)
+    for n, key in ((1, "k1"), (2, "k2")):
+        done = CliRunner().invoke(dlq_app, ["discard", stage.dlq, "--key", key, "--yes"])
+        assert done.exit_code == 0, done.output
+        made.clear()
+        assert (look(), look(), len(made)) == (n, n, 1)

@@ -15,6 +15,7 @@ from ackfloor_monitoring.console.index import follower as following
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_place import index_place
+from ackfloor_monitoring.console.index.index_rows import named_header, stored_header
 from ackfloor_monitoring.console.index.index_search import Conditions, IndexSearch, TooSlow
 from tests.monitoring.console.dead_letter_source import (
     DLQ,
@@ -51,6 +52,8 @@ class Index:
         """Partition and offset of all that match, the newest first."""
         found = self.search().newest(wanted, 10_000)
         assert len(found) == self.search().count(wanted)
+        # Who knows how many there are may find them in another way, and finds the same.
+        assert self.search().newest(wanted, 10_000, count=len(found)) == found
         return [(each.place.partition, each.place.offset) for each in found]
 
     def bytes(self) -> bytes:
@@ -115,6 +118,26 @@ def test_each_dead_letter_is_found_with_its_cause(
     assert causes[1].latest.place[2:] == (1, 1)
 
 
+def test_headers_are_found_by_name_and_value(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """By the whole of either; none looks like another; those that are left out are counted."""
+    source.bury(own=[("tenant", b"acme"), ("region", b"eu")])
+    source.bury(own=[("tenant", b"acme2"), ("none", None)])
+    source.bury(own=[("x", b"1\x1e\x1etenant\x1facme\x1e"), ("odd", b"\xff")])
+    source.bury(own=[("first", b"1"), ("large", b"x" * 5000), ("tenant", b"acme")])
+    index = make()
+    index.read_on()
+    for header, places in (
+        (stored_header("tenant", b"acme"), [(0, 0)]), (stored_header("none", None), [(0, 1)]),
+        (named_header("tenant"), [(0, 1), (0, 0)]), (named_header("ten"), []),
+        (stored_header("tenant", b"acm"), []), (stored_header("first", b"1"), [(0, 3)]),
+        (named_header("odd"), [(0, 2)]), (named_header("ackfloor.handler"), []),
+    ):  # fmt: skip
+        assert index.places(Conditions(header=header)) == places, header
+    assert index.search().with_more_headers() == 1
+
+
 def test_pages_of_a_list_have_each_once(
     make: Callable[..., Index], source: DeadLetterSource
 ) -> None:
@@ -125,7 +148,8 @@ def test_pages_of_a_list_have_each_once(
     index.read_on()
     for wanted in (ANY, Conditions(handler="bill"), Conditions(key=b"k"), Conditions(text="o")):
         seen, behind = [], None
-        while found := index.search().newest(wanted, 7, behind):
+        count = index.search().count(wanted)
+        while found := index.search().newest(wanted, 7, behind, count):
             seen += [each.place for each in found]
             behind = found[-1].place
         assert len(seen) == len(set(seen)) == 50
@@ -215,6 +239,14 @@ def test_it_is_bounded_and_the_oldest_go_first(
     assert 190 <= len(found) == sums(index) <= 200
     assert found == [(0, n) for n in range(298, 298 - len(found), -1)]
     assert index.search().progress().left_out == 299 - len(found)
+    # Retention reaches them: nothing that is there is left out.
+    source.starts[0] = 298 - len(found)
+    index.read_on()
+    assert index.search().progress().left_out == 299 - len(found)
+    source.starts[0] = 299 - len(found)
+    index.read_on()
+    assert index.search().progress().left_out == 0
+    assert index.places() == found
 
 
 def test_what_is_disposed_of_is_not_open(
@@ -336,17 +368,19 @@ def test_one_that_is_damaged_while_it_is_used_is_made_anew(
 def test_what_redaction_hides_is_not_in_the_file(
     make: Callable[..., Index], source: DeadLetterSource
 ) -> None:
-    """Nor is a payload, a header or a stack, whatever the rules."""
+    """Nor is a payload or a stack, whatever the rules."""
     source.bury(
-        50, key=b"card 4111111111111111", value=b"the payload", own=[("x", b"a header")],
+        50, key=b"card 4111111111111111", value=b"the payload",
+        own=[("auth", b"a secret"), ("x", b"for 4111111111111111")],
         error_message="card 4111111111111111 refused", error_stack="the stack",
     )  # fmt: skip
-    index = make(Redaction(patterns=(r"\d{16}",)))
+    index = make(Redaction(headers=("auth",), patterns=(r"\d{16}",)))
     index.read_on()
     stored = index.bytes()
+    assert b"for ***" in stored
     assert b"card *** refused" in stored
     assert index.places(Conditions(key=b"card ***"))
-    for hidden in (b"4111", b"the payload", b"a header", b"the stack"):
+    for hidden in (b"4111", b"the payload", b"a secret", b"the stack"):
         assert hidden not in stored
     index = make(Redaction(key="hash"))
     index.read_on()
@@ -370,6 +404,23 @@ def test_a_row_is_bounded(make: Callable[..., Index], source: DeadLetterSource) 
     assert index.places(Conditions(key=found.key)) == [(0, 0)]
     assert len(found.message) == 200
     assert found.place.at_ms == FIRST_MS
+
+
+def test_a_key_is_looked_up(make: Callable[..., Index], source: DeadLetterSource) -> None:
+    """Counted and listed, without going through all dead letters."""
+    source.bury(10)
+    index = make()
+    index.read_on()
+    connection, asked = IndexFile(index.path, index.rules).to_read(), list[str]()
+    search = IndexSearch(connection)
+    connection.set_trace_callback(asked.append)
+    search.count(Conditions(key=b"k"))
+    search.newest(Conditions(key=b"k", handler="bill"), 5)
+    of_keys = [each for each in asked if "d.key =" in each]
+    assert len(of_keys) == 2
+    for each in of_keys:
+        plan = connection.execute(f"explain query plan {each}").fetchall()
+        assert "USING INDEX by_key" in str(plan)
 
 
 def test_a_search_that_takes_too_long_is_ended(

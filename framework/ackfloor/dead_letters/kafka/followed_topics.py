@@ -33,6 +33,8 @@ from ackfloor.kafka.topics.log_ranges import log_ranges
 from ackfloor.kafka.topics.topic_ids import printed
 
 REQUEST_S = 10.0
+#: The range of a partition whose broker did not answer.
+_UNKNOWN = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +75,11 @@ class FollowedTopics:
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._connection = AdminConnection(options)
-        #: Name and id of a topic -> what reads its dispositions.
+        #: Name and id of a topic -> what reads its dispositions, and their ends at its last read.
         self._logs: dict[tuple[str, str], DispositionsLog] = {}
-        self._partitions: dict[str, int] = {}
+        self._read: dict[tuple[str, str], Mapping[int, int]] = {}
+        #: Dispositions topic -> partition -> its end at the last look.
+        self._ends: dict[str, dict[int, int]] = {}
 
     def look(self) -> tuple[str, Sequence[FollowedTopic]]:
         """The cluster's id, and its dead-letter topics by name.
@@ -90,17 +94,24 @@ class FollowedTopics:
             parsed = parse_topic(name)
             if parsed is not None and parsed.kind == "dlq":
                 groups[name] = parsed.group
-        places = [(name, part) for name in groups for part in metadata.topics[name].partitions]
+        logs = {dispositions_topic_of(name) for name in groups} & metadata.topics.keys()
         admin = self._connection.admin
         ids = described(admin, list(groups)) if groups else {}
-        ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in groups}
+        ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in (*groups, *logs)}
+        places = [(name, part) for name in ranges for part in metadata.topics[name].partitions]
         for (name, part), found in log_ranges(admin, places, REQUEST_S).items():
             ranges[name][part] = found
         topics = [
             FollowedTopic(name, group, printed(ids[name].topic_id), ranges[name])
             for name, group in groups.items()
         ]
-        self._partitions = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+        self._ends = {
+            name: {
+                part: ranges[name].get(part, _UNKNOWN)[1]
+                for part in metadata.topics[name].partitions
+            }
+            for name in logs
+        }
         return str(metadata.cluster_id), topics
 
     def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
@@ -111,13 +122,14 @@ class FollowedTopics:
             RedriveRefused: they may not be read.
         """
         name = dispositions_topic_of(topic.name)
-        partitions = self._partitions.get(name)
-        if partitions is None:
+        ends, key = self._ends.get(name), (topic.name, topic.topic_id)
+        # Reading takes a client of its own, so nothing is read where nothing was written.
+        if ends is None or (ends == self._read.get(key) and _UNKNOWN[1] not in ends.values()):
             return
-        key = topic.name, topic.topic_id
         if key not in self._logs:
-            self._logs[key] = DispositionsLog(self._options, name, partitions)
+            self._logs[key] = DispositionsLog(self._options, name, len(ends))
         self._logs[key].read_on(disposed)
+        self._read[key] = ends
 
     def read_on(
         self, topic: FollowedTopic, positions: Mapping[int, int]

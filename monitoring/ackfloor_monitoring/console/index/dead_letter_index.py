@@ -13,7 +13,11 @@ from ackfloor.dead_letters.kafka.followed_topics import FollowedTopics
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
-from ackfloor_monitoring.console.index.index_rows import stored_key
+from ackfloor_monitoring.console.index.index_rows import (
+    named_header,
+    stored_header,
+    stored_key,
+)
 from ackfloor_monitoring.console.index.index_search import IndexSearch
 
 #: Seconds that an ending console waits for the batch that is being written.
@@ -49,7 +53,9 @@ class DeadLetterIndex:
 
     @contextmanager
     def searching(self) -> Iterator[IndexSearch]:
-        """A search; raises NoIndex while there is none to search in."""
+        """A search; raises NoIndex while there is none to search in, without words before it is."""
+        if not self._file.path.exists():
+            raise NoIndex
         try:
             with closing(self._file.to_read()) as connection:
                 yield IndexSearch(connection)
@@ -63,3 +69,11 @@ class DeadLetterIndex:
         if self.rules.key == "keep" and kept != key:
             return None
         return stored_key(key, self.rules)
+
+    def stored_header(self, text: str) -> str | None:
+        """NAME or NAME=VALUE as the index has it; None where redaction hides such a value."""
+        name, equals, value = text.partition("=")
+        if not equals:
+            return named_header(name)
+        [(_, kept)] = self.rules.of_headers([(name, value.encode())])
+        return stored_header(name, kept) if kept == value.encode() else None

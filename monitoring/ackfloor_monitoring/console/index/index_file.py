@@ -16,7 +16,7 @@ from typing import Final
 from ackfloor.core.records.redaction import Redaction
 
 #: Counts changes of the tables below, and of what is kept of a dead letter.
-VERSION: Final = 1
+VERSION: Final = 3
 HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0
@@ -31,6 +31,7 @@ create table topic(
 create table progress(
     topic integer not null, partition integer not null, start integer not null,
     position integer not null, log_end integer not null,
+    left_out integer not null default 0, left_out_below integer not null default 0,
     primary key (topic, partition)) without rowid;
 create table cause(
     id integer primary key, topic integer not null, handler text not null, cause text not null,
@@ -40,11 +41,12 @@ create table dead_letter(
     topic integer not null, partition integer not null, offset integer not null,
     cause integer not null, at_ms integer not null, first_ms integer not null,
     attempt integer not null, replays integer not null, disposed integer not null,
-    key blob, message text not null,
+    key blob, message text not null, headers text not null, headers_cut integer not null,
     primary key (topic, partition, offset)) without rowid;
 create index by_time on dead_letter(disposed, at_ms);
 create index by_cause on dead_letter(cause, disposed, at_ms);
 create index by_key on dead_letter(key) where key is not null;
+create index with_more_headers on dead_letter(disposed) where headers_cut = 1;
 create table hourly(
     cause integer not null, hour integer not null, count integer not null,
     first_ms integer not null, last_ms integer not null,

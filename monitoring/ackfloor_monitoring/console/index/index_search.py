@@ -22,6 +22,8 @@ LONGEST_S: Final = 5.0
 _STEPS: Final = 20_000
 #: Up to so many causes are read one by one, each in the order of time, instead of all dead letters.
 _FEW_CAUSES: Final = 300
+#: Up to so many are put in order after all were read; more are met soon in the order of time.
+_FEW: Final = 20_000
 #: Hours of a trend.
 TREND_HOURS: Final = 24
 
@@ -46,6 +48,7 @@ class Conditions:
     Attributes:
         error: the error's class, whole or without its module, or the cause.
         key: as the index has it.
+        header: as `stored_header` or `named_header` has it.
         text: is in the error's message, in whatever case.
         since_ms, until_ms: when it failed for the last time, from and before.
     """
@@ -57,9 +60,16 @@ class Conditions:
     reason: str = ""
     release: str = ""
     key: bytes | None = None
+    header: str = ""
     text: str = ""
     since_ms: int | None = None
     until_ms: int | None = None
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether no order in the index leads to what is meant."""
+        by_order = (self.key, self.since_ms, self.until_ms)
+        return bool(self.text or self.header) and by_order == (None, None, None)
 
     def of_cause(self) -> tuple[list[str], list[Any]]:
         """Those that a cause meets or does not, in SQL, with their values."""
@@ -83,12 +93,15 @@ class Conditions:
 
     def of_dead_letter(self) -> tuple[list[str], list[Any]]:
         """The others, in SQL, with their values."""
-        found, values = ["disposed = 0"], list[Any]()
+        # With a plus it leads to no index: that of keys is the better one.
+        plus = "" if self.key is None else "+"
+        found, values = [f"{plus}d.disposed = 0"], list[Any]()
         for condition, value in (
-            ("key = ?", self.key),
-            ("at_ms >= ?", self.since_ms),
-            ("at_ms < ?", self.until_ms),
-            ("message like ? escape '!'", f"%{_escaped(self.text)}%" if self.text else None),
+            ("d.key = ?", self.key),
+            ("instr(d.headers, ?) > 0", self.header or None),
+            ("d.at_ms >= ?", self.since_ms),
+            ("d.at_ms < ?", self.until_ms),
+            ("d.message like ? escape '!'", f"%{_escaped(self.text)}%" if self.text else None),
         ):
             if value is not None:
                 found.append(condition)
@@ -146,7 +159,8 @@ class Progress:
     Attributes:
         read: records of the dead-letter topics that are read, of `total` that are there.
         open: dead letters in it that are open.
-        left_out: the oldest open ones that were removed because there are too many.
+        left_out: the oldest open ones that were removed because there are too many; those that
+            retention has removed since, of a partition that has others of them, are counted, too.
         taken_ms: when all that was there was in it, in wall-clock ms; None before that.
         topics: the dead-letter topics.
         groups: their groups.
@@ -193,7 +207,7 @@ class _Sum:
 _ROW: Final = (
     "d.at_ms, d.topic, d.partition, d.offset, topic.name, cause.handler, cause.cause, "
     "cause.error_type, cause.reason, cause.release, d.attempt, d.replays, d.key, d.message "
-    "from dead_letter d {how} join cause on cause.id = d.cause join topic on topic.id = d.topic"
+    "from dead_letter d join cause on cause.id = d.cause join topic on topic.id = d.topic"
 )
 _SUMS: Final = (
     "select cause.id, topic.name, topic.consumer_group, cause.handler, cause.cause, hour, count, "
@@ -215,9 +229,9 @@ class IndexSearch:
     def progress(self) -> Progress:
         """How far the index is."""
         meta = dict(self._ask("select name, value from meta"))
-        [(read, total)] = self._ask(
+        [(read, total, left_out)] = self._ask(
             "select coalesce(sum(min(position, log_end) - start), 0), "
-            "coalesce(sum(log_end - start), 0) from progress"
+            "coalesce(sum(log_end - start), 0), coalesce(sum(left_out), 0) from progress"
         )
         [(open_,)] = self._ask("select coalesce(sum(count), 0) from hourly")
         topics = list(self._ask("select name, consumer_group from topic order by name"))
@@ -226,7 +240,7 @@ class IndexSearch:
             read,
             total,
             open_,
-            int(meta.get("left_out", 0)),
+            left_out,
             None if taken_ms is None else int(taken_ms),
             [name for name, _ in topics],
             sorted({group for _, group in topics}),
@@ -234,20 +248,37 @@ class IndexSearch:
 
     def count(self, wanted: Conditions) -> int:
         """How many match; raises TooSlow."""
-        where, values = self._where(wanted, self._causes(wanted))
+        causes = self._causes(wanted)
+        where, values = self._where(wanted, causes)
+        if causes is None and wanted.reads_all:
+            # Read from front to back, which is faster than in the order of time.
+            where = f"+{where}"
         text = f"select count(*) from dead_letter d where {where}"  # noqa: S608 -- `?` for values
         [(count,)] = self._ask(text, values)
         return int(count)
 
+    def with_more_headers(self) -> int:
+        """How many open dead letters have more headers than the index keeps."""
+        [(count,)] = self._ask(
+            "select count(*) from dead_letter indexed by with_more_headers "
+            "where headers_cut = 1 and disposed = 0"
+        )
+        return int(count)
+
     def newest(
-        self, wanted: Conditions, most: int, behind: Place | None = None
+        self, wanted: Conditions, most: int, behind: Place | None = None, count: int | None = None
     ) -> Sequence[FoundDeadLetter]:
         """Those that match, the newest first; raises TooSlow.
 
         Args:
             behind: the last one that was shown.
+            count: how many match; None where that is not known.
         """
+        if count == 0:
+            return []
         causes = self._causes(wanted)
+        if count is not None and count <= _FEW and causes is None and wanted.reads_all:
+            return list(self._in_order(wanted, causes, most, behind, scan="+"))
         if causes is None or len(causes) > _FEW_CAUSES or wanted.key is not None:
             return list(self._in_order(wanted, causes, most, behind))
         parts = [self._in_order(wanted, [each], most, behind) for each in causes]
@@ -340,10 +371,15 @@ class IndexSearch:
         if causes is not None:
             # Numbers of ours, and too many for parameters.
             conditions.append(f"d.cause in ({','.join(map(str, causes))})")
-        return " and ".join(f"d.{each.removeprefix('d.')}" for each in conditions), values
+        return " and ".join(conditions), values
 
     def _in_order(
-        self, wanted: Conditions, causes: Sequence[int] | None, most: int, behind: Place | None
+        self,
+        wanted: Conditions,
+        causes: Sequence[int] | None,
+        most: int,
+        behind: Place | None,
+        scan: str = "",
     ) -> Iterator[FoundDeadLetter]:
         where, values = self._where(wanted, causes)
         if behind is not None:
@@ -351,8 +387,7 @@ class IndexSearch:
                 " and d.at_ms <= ? and (d.at_ms, d.topic, d.partition, d.offset) < (?, ?, ?, ?)"
             )
             values += [behind.at_ms, *behind]
-        how = "indexed by by_key" if wanted.key is not None else ""
-        text = f"select {_ROW.format(how=how)} where {where} {_NEWEST_FIRST} limit {most:d}"
+        text = f"select {_ROW} where {scan}{where} {_NEWEST_FIRST} limit {most:d}"
         for row in self._ask(text, values):
             yield FoundDeadLetter(Place(*row[:4]), *row[4:])
 

@@ -16,6 +16,17 @@ from ackfloor_monitoring.console.index.index_rows import Cause, IndexRow
 
 #: Where the bound is passed, this part more is removed at once: not a few rows each time.
 SLACK: Final = 0.01
+#: So many of the oldest that are disposed of, or that are not.
+_OLDEST: Final = (
+    "select topic, partition, offset from dead_letter where disposed = ? "
+    "order by at_ms, topic, partition, offset limit ?"
+)
+_REMOVE: Final = "delete from dead_letter where (topic, partition, offset) in"
+_LEAVE_OUT: Final = (
+    "update progress set left_out = left_out + gone.count, "
+    "left_out_below = max(left_out_below, gone.below) from "
+    "(select topic, partition, count(*) as count, max(offset) + 1 as below from"
+)
 
 
 class IndexWriter:
@@ -84,9 +95,11 @@ class IndexWriter:
         with self._together():
             for partition, (start, end) in ranges.items():
                 self._connection.execute(
-                    "insert into progress values (?, ?, ?, ?, ?) on conflict do update set "
+                    "insert into progress(topic, partition, start, position, log_end) "
+                    "values (?, ?, ?, ?, ?) on conflict do update set "
                     "start = excluded.start, position = max(position, excluded.start), "
-                    "log_end = excluded.log_end",
+                    "log_end = excluded.log_end, "
+                    "left_out = iif(excluded.start < left_out_below, left_out, 0)",
                     (topic, partition, start, start, end),
                 )
                 self._count -= self._connection.execute(
@@ -113,13 +126,15 @@ class IndexWriter:
             (
                 topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
                 row.first_ms, row.attempt, row.replays,
-                disposed.hides(row.partition, row.offset), row.key, row.message,
+                disposed.hides(row.partition, row.offset), row.key, row.message, row.headers,
+                row.headers_cut,
             )
             for row in rows
         ]  # fmt: skip
         with self._together():
             self._count += self._connection.executemany(
-                "insert or ignore into dead_letter values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", added
+                "insert or ignore into dead_letter values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                added,
             ).rowcount
             self._connection.executemany(
                 "update progress set position = max(position, ?), log_end = max(log_end, ?) "
@@ -155,16 +170,17 @@ class IndexWriter:
             return
         over = self._count - int(self._most * (1 - SLACK))
         over -= self._remove_oldest(1, over)
-        left_out = self._remove_oldest(0, over)
+        # Once a log begins behind the last of them, none of them is missing.
         self._connection.execute(
-            "insert into meta values ('left_out', ?1) on conflict do update set value = value + ?1",
-            (left_out,),
+            f"{_LEAVE_OUT} ({_OLDEST}) group by topic, partition) as gone "
+            "where progress.topic = gone.topic and progress.partition = gone.partition",
+            (0, over),
         )
+        self._remove_oldest(0, over)
 
     def _remove_oldest(self, disposed: int, most: int) -> int:
         removed = self._connection.execute(
-            "delete from dead_letter where (topic, partition, offset) in (select topic, partition, "
-            "offset from dead_letter where disposed = ? order by at_ms limit ?)",
+            f"{_REMOVE} ({_OLDEST})",
             (disposed, most),
         ).rowcount
         self._count -= removed

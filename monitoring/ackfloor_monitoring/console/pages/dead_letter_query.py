@@ -24,8 +24,11 @@ from ackfloor_monitoring.console.index.index_search import Conditions, Place, Pr
 
 #: The parameters that select, in the order of the form.
 FILTERS: Final = (
-    "topic", "group", "handler", "error", "reason", "release", "key", "text", "since", "until",
+    "topic", "group", "handler", "error", "reason", "release", "key", "header", "text", "since",
+    "until",
 )  # fmt: skip
+#: Those that causes are shown of; any other one lists dead letters.
+_OF_CAUSES: Final = frozenset({"topic", "group"})
 #: Where the list goes on, and that it is asked for without any filter.
 BEHIND: Final = "behind"
 LIST: Final = "list"
@@ -99,12 +102,14 @@ def query_of(
         reason=given["reason"],
         release=given["release"],
         key=_key(given["key"], person, index) if given["key"] else None,
+        header=_header(given["header"], person, index) if given["header"] else "",
         text=given["text"],
         since_ms=since_ms,
         until_ms=until_ms,
     )
     behind = _place(query[BEHIND]) if query.get(BEHIND) else None
-    return DeadLetterQuery(given, wanted, behind, any(given.values()) or bool(query.get(LIST)))
+    lists = query.get(LIST) or any(given[name] for name in FILTERS if name not in _OF_CAUSES)
+    return DeadLetterQuery(given, wanted, behind, bool(lists))
 
 
 def _time_ms(name: str, text: str, now: datetime) -> int | None:
@@ -117,12 +122,27 @@ def _time_ms(name: str, text: str, now: datetime) -> int | None:
 
 
 def _key(text: str, person: Person, index: DeadLetterIndex) -> bytes:
-    if not person.may(Right.see_payloads):
-        raise Refused(403, "who may not see keys may not search by them: that takes a reader")
+    _refuse_viewer(person)
     key = index.stored_key(text)
     if key is None:
         raise Refused(400, "key: [redaction] hides this key, so the index does not have it")
     return key
+
+
+def _header(text: str, person: Person, index: DeadLetterIndex) -> str:
+    _refuse_viewer(person)
+    if text.startswith("="):
+        raise Refused(400, f"header={text!r} names no header: write NAME or NAME=VALUE")
+    header = index.stored_header(text)
+    if header is None:
+        raise Refused(400, "header: [redaction] hides this value, so the index does not have it")
+    return header
+
+
+def _refuse_viewer(person: Person) -> None:
+    """Who could search by what they may not see would find it out."""
+    if not person.may(Right.see_payloads):
+        raise Refused(403, "a viewer can't search by keys and headers: that takes a reader")
 
 
 def place_text(place: Place) -> str:

@@ -61,8 +61,9 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
                 # There is none but this: nobody has to choose it.
                 [shown["target"]] = progress.topics
             shown |= _listed(search, query) if query.lists else _grouped(search, query)
-    except NoIndex:
-        pass  # The first look at Kafka is under way, or has failed: the page says so.
+    except NoIndex as exc:
+        # Without words: the first look at Kafka is under way.
+        shown["error"] = index.follower.error or str(exc)
     except TooSlow:
         raise Refused(503, "the search took too long: name a handler, an error or a time") from None
     return shown
@@ -70,7 +71,8 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
 
 def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
     """Those that match."""
-    found = search.newest(query.wanted, ROWS + 1, query.behind)
+    count = search.count(query.wanted)
+    found = search.newest(query.wanted, ROWS + 1, query.behind, count)
     return {
         "rows": [
             {
@@ -89,10 +91,8 @@ def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
             for each in found[:ROWS]
         ],
         "more": place_text(found[ROWS - 1].place) if len(found) > ROWS else "",
-        # All were found: no need to go through them again.
-        "count": len(found)
-        if query.behind is None and len(found) <= ROWS
-        else search.count(query.wanted),
+        "count": count,
+        "with_more_headers": search.with_more_headers() if query.wanted.header else 0,
     }
 
 
