@@ -15,7 +15,6 @@ from typing import Final
 
 import typer
 import uvicorn
-from starlette.types import ASGIApp
 
 from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
@@ -81,7 +80,7 @@ def serve(
         fix = "letters, digits and . _ -, at most 63 of them"
         raise ConfigError("--cluster", name, "can't be a part of an address", fix)
     with ThreadPoolExecutor(ASKING, "console") as asking, place.bound() as bound:
-        server = server_of(console_app([Cluster(name, brokers, runs, asking)], gate), place)
+        server = server_of([Cluster(name, brokers, runs, asking)], gate, place)
         scheme = "https" if place.secure else "http"
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -92,10 +91,28 @@ def serve(
         asyncio.run(server.serve([bound]))
 
 
-def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:
-    """A server of an app; raises ConfigError where its certificate can't be used."""
+class Server(uvicorn.Server):
+    """One that tells pages which wait for news that it ends, before it waits for them.
+
+    Args:
+        ending: is set then.
+    """
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in order."""
+        self._ending.set()
+        await super().shutdown(sockets)
+
+
+def server_of(clusters: Sequence[Cluster], gate: Gate, place: Place) -> Server:
+    """A console's server; raises ConfigError where its certificate can't be used."""
+    ending = asyncio.Event()
     config = uvicorn.Config(
-        app,
+        console_app(clusters, gate, ending),
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
@@ -109,4 +126,4 @@ def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:
         why = exc.strerror or str(exc)
         fix = "a PEM file with the certificate, and --tls-key with its key"
         raise ConfigError("--tls-certificate", str(place.certificate), why, fix) from None
-    return uvicorn.Server(config)
+    return Server(config, ending)

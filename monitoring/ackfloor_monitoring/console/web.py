@@ -49,9 +49,13 @@ HEADERS: Final = {
 }
 
 
-def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
-    """The console of these clusters."""
-    endpoints = Endpoints({each.name: each for each in clusters}, gate)
+def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) -> ASGIApp:
+    """The console of these clusters.
+
+    Args:
+        ending: set when the console is about to end: nobody waits for news any longer.
+    """
+    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending)
     routes = [
         Route("/livez", lambda _request: PlainTextResponse("ok\n")),
         Route("/static/{name}", endpoints.static),
@@ -95,9 +99,10 @@ def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
 class Endpoints:
     """What answers requests."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate) -> None:
+    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate, ending: asyncio.Event) -> None:
         self._clusters = clusters
         self._gate = gate
+        self._ending = ending
         self._streams = 0
 
     # The way in and out.
@@ -182,14 +187,19 @@ class Endpoints:
                 else:
                     yield ": still there\n\n"
                 await self._newer(cluster, known)
+                if self._ending.is_set():
+                    return
             yield event("over", "log in again")
         finally:
             self._streams -= 1
 
     async def _newer(self, cluster: Cluster, known: Known) -> None:
-        """Wait until something newer than that is known, or for a while."""
+        """Wait until something newer than that is known, for a while, or until the console ends."""
         runs = cluster.runs.after(known.runs.number, ALIVE_S)
-        tasks: list[asyncio.Task[Any]] = [asyncio.ensure_future(runs)]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.ensure_future(runs),
+            asyncio.ensure_future(self._ending.wait()),
+        ]
         if known.kafka is not None:
             kafka = cluster.kafka.after(known.kafka.number, ALIVE_S)
             tasks.append(asyncio.ensure_future(kafka))

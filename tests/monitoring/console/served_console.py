@@ -18,7 +18,6 @@ from ackfloor_monitoring.console.access.hosts import own_names
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.serving import Place, server_of
-from ackfloor_monitoring.console.web import console_app
 
 #: Nobody answers there.
 NOWHERE = "127.0.0.1:1"
@@ -99,14 +98,15 @@ def console_of(
     token_file: Path | None = None,
     role: Role = Role.reader,
     names: tuple[str, ...] = ("kafka",),
+    port: int = 0,
 ) -> Iterator[Console]:
-    """Serve a console of these runs and this broker, a cluster of each name."""
+    """Serve a console of these runs and this broker, a cluster of each name; 0 is any port."""
     gate = Gate(own_names("127.0.0.1", None), secure=False, token_file=token_file, role=role)
-    place = Place("127.0.0.1", 0)
+    place = Place("127.0.0.1", port)
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
     clusters = [Cluster(name, Brokers(servers=servers), runs, asking) for name in names]
-    server = server_of(console_app(clusters, gate), place)
+    server = server_of(clusters, gate, place)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
     thread.start()
     try:
