@@ -32,8 +32,8 @@ console: setup ## what is wrong, in a browser: a broker, a shop in trouble and t
 test: setup ## every test, with coverage; PYTEST_ARGS="-k floor" for some of them
 	@.ci/tests
 
-test-unit: setup ## the tests that need no broker, no Spark and no second process
-	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e" $(PYTEST_ARGS)
+test-unit: setup ## the tests that need no broker, no Spark, no browser and no second process
+	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e and not browser" $(PYTEST_ARGS)
 
 explore: setup ## the core's properties with other examples, drawn at random; TIMES=20 as many
 	@ACKFLOOR_EXPLORE=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --timeout 0 tests/framework/core $(PYTEST_ARGS)
