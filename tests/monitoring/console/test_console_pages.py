@@ -258,6 +258,7 @@ def test_each_answer_forbids_what_no_page_needs(run: Run, kafka: Kafka) -> None:
         assert "script-src 'self';" in policy
         assert "frame-ancestors 'none'" in policy
         assert each.headers["x-content-type-options"] == "nosniff"
+        assert each.headers["referrer-policy"] == "same-origin"
         assert "access-control-allow-origin" not in each.headers
         assert "server" not in each.headers
     assert {each.headers["cache-control"] for each in answers} == {"no-store"}
