@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit explore simulate lint types check docs site bench bench-core soak pins release clean
+.PHONY: help setup demo console test test-unit explore simulate lint types check docs site bench bench-core soak pins release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1mmake %-10s\033[0m %s\n", $$1, $$2}' Makefile
@@ -26,11 +26,14 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: setup ## 20,000 orders through a real Kafka, one worker killed, everything reconciled
 	@$(BIN)/ackfloor demo --report demo-report.html
 
+console: setup ## what is wrong, in a browser: a broker, a shop in trouble and the console, until Ctrl-C; LISTEN=127.0.0.1:9700
+	@$(BIN)/python -m ackfloor_handlers.incident watch --listen $(or $(LISTEN),127.0.0.1:9700)
+
 test: setup ## every test, with coverage; PYTEST_ARGS="-k floor" for some of them
 	@.ci/tests
 
-test-unit: setup ## the tests that need no broker, no Spark and no second process
-	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e" $(PYTEST_ARGS)
+test-unit: setup ## the tests that need no broker, no Spark, no browser and no second process
+	@$(BIN)/python -m pytest -n 2 -m "not kafka and not spark and not e2e and not browser" $(PYTEST_ARGS)
 
 explore: setup ## the core's properties with other examples, drawn at random; TIMES=20 as many
 	@ACKFLOOR_EXPLORE=$(or $(TIMES),20) $(BIN)/python -m pytest -n 2 --timeout 0 tests/framework/core $(PYTEST_ARGS)

@@ -13,7 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -98,7 +99,7 @@ class Service(Program):
     """`ackfloor run` of the demo's app."""
 
     def __init__(self, bootstrap_servers: str, workers: int, folder: Path) -> None:
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         argv = ["ackfloor.cli.main", "run", APP]
         argv += ["--workers", str(workers), "--listen", self.address]
         settings = {
@@ -159,8 +160,25 @@ def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("ACKFLOOR_")}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody has at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what is in the block in order, as Ctrl-C does."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.signal(number, end)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

@@ -7,7 +7,6 @@ deletes the topics it made on a given broker.
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from ackfloor_handlers.demo.account.facts import Disturbance, Facts
 from ackfloor_handlers.demo.account.reconcile import Account, Row, reconcile
 from ackfloor_handlers.demo.account.timing import deadline_precision, retry_lateness
 from ackfloor_handlers.demo.demo_errors import DemoRefused
-from ackfloor_handlers.demo.demo_processes import Pipeline, Service
+from ackfloor_handlers.demo.demo_processes import Pipeline, Service, signals_raise
 from ackfloor_handlers.demo.demo_session import Stage
 from ackfloor_handlers.demo.demo_topics import SOURCE, Topics
 from ackfloor_handlers.demo.live_view import LiveView
@@ -82,7 +81,7 @@ def run_demo(**options: Any) -> int:
     plan = Plan(**options)
     if plan.spark and find_spec("pyspark") is None:
         raise MissingExtra("spark", "Spark's part of the demo (or leave it out: --no-spark)")
-    with _signals_raise(), ExitStack() as stack:
+    with signals_raise(), ExitStack() as stack:
         out, console = report.console_out(), Console(stderr=True)
         started_s = time.monotonic()
         console.print("finds or starts a broker", highlight=False)
@@ -211,19 +210,3 @@ def _folder(log_file: Path | None) -> Iterator[Path]:
             log = Path(name) / "run.log"
             if target is not None and log.exists():
                 shutil.copyfile(log, target)
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo cleanly, as Ctrl-C does."""
-
-    def end(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [(number, signal.signal(number, end)) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            signal.signal(number, handler)

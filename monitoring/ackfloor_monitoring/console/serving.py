@@ -16,7 +16,6 @@ from typing import Final
 
 import typer
 import uvicorn
-from starlette.types import ASGIApp
 
 from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
@@ -111,7 +110,7 @@ def serve(
     ):
         index = DeadLetterIndex(brokers.options(), path, rules, indexing.most)
         cluster = Cluster(name, brokers, runs, asking, index, token_files)
-        server = server_of(console_app([cluster], gate), place)
+        server = server_of([cluster], gate, place)
         scheme = "https" if place.secure else "http"
         host, port = bound.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -123,10 +122,28 @@ def serve(
             asyncio.run(server.serve([bound]))
 
 
-def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:
-    """A server of an app; raises ConfigError where its certificate can't be used."""
+class Server(uvicorn.Server):
+    """One that tells pages which wait for news that it ends, before it waits for them.
+
+    Args:
+        ending: is set then.
+    """
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End in order."""
+        self._ending.set()
+        await super().shutdown(sockets)
+
+
+def server_of(clusters: Sequence[Cluster], gate: Gate, place: Place) -> Server:
+    """A console's server; raises ConfigError where its certificate can't be used."""
+    ending = asyncio.Event()
     config = uvicorn.Config(
-        app,
+        console_app(clusters, gate, ending),
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
@@ -140,4 +157,4 @@ def server_of(app: ASGIApp, place: Place) -> uvicorn.Server:
         why = exc.strerror or str(exc)
         fix = "a PEM file with the certificate, and --tls-key with its key"
         raise ConfigError("--tls-certificate", str(place.certificate), why, fix) from None
-    return uvicorn.Server(config)
+    return Server(config, ending)

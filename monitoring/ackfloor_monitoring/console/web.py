@@ -51,12 +51,12 @@ ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
 MOST_STREAMS: Final = 500
 #: Of every answer. Scripts and styles are our own files, and nothing else is loaded or framed.
-#: Without any referrer a browser would send forms with `Origin: null`, as other sites' may be.
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
+    # Under no-referrer a browser would not say which page a form comes from.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -64,9 +64,13 @@ HEADERS: Final = {
 }
 
 
-def console_app(clusters: Sequence[Cluster], gate: Gate) -> ASGIApp:
-    """The console of these clusters."""
-    endpoints = Endpoints({each.name: each for each in clusters}, gate)
+def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) -> ASGIApp:
+    """The console of these clusters.
+
+    Args:
+        ending: set when the console is about to end: nobody waits for news any longer.
+    """
+    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending)
     routes = [
         Route("/livez", lambda _request: PlainTextResponse("ok\n")),
         Route("/static/{name}", endpoints.static),
@@ -136,10 +140,11 @@ def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
 class Endpoints:
     """What answers requests."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate) -> None:
+    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate, ending: asyncio.Event) -> None:
         self._clusters = clusters
         self._gate = gate
         self.names = list(clusters)
+        self._ending = ending
         self._streams = 0
         self._searches = Searches()
 
@@ -240,22 +245,25 @@ class Endpoints:
                 else:
                     yield ": still there\n\n"
                 await self._newer(cluster, known)
+                if self._ending.is_set():
+                    return
             yield event("over", "log in again")
         finally:
             self._streams -= 1
 
     async def _newer(self, cluster: Cluster, known: Known) -> None:
-        """Wait until something newer than that is known, or for a while."""
+        """Wait until something newer than that is known, for a while, or until the console ends."""
         asked: list[tuple[Refreshed[Any], Answer[Any] | None]] = [
             (cluster.runs, known.runs),
             (cluster.kafka, known.kafka),
             (cluster.actions, known.actions),
         ]
-        tasks = [
+        tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(question.after(answer.number, ALIVE_S))
             for question, answer in asked
             if answer is not None
         ]
+        tasks.append(asyncio.create_task(self._ending.wait()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -20,7 +20,6 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.serving import Place, server_of
-from ackfloor_monitoring.console.web import console_app
 
 #: Nobody answers there.
 NOWHERE = "127.0.0.1:1"
@@ -107,15 +106,20 @@ def console_of(
     names: tuple[str, ...] = ("kafka",),
     index: DeadLetterIndex | None = None,
     token_files: Mapping[str, Path] = MappingProxyType({}),
+    port: int = 0,
 ) -> Iterator[Console]:
-    """Serve a console of these runs, this broker and this index, a cluster of each name."""
+    """Serve a console of these runs, this broker and this index, a cluster of each name.
+
+    Args:
+        port: 0 for any.
+    """
     gate = Gate(own_names("127.0.0.1", None), secure=False, token_file=token_file, role=role)
-    place = Place("127.0.0.1", 0)
+    place = Place("127.0.0.1", port)
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
     brokers = Brokers(servers=servers)
     clusters = [Cluster(name, brokers, runs, asking, index, token_files) for name in names]
-    server = server_of(console_app(clusters, gate), place)
+    server = server_of(clusters, gate, place)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
     thread.start()
     try:

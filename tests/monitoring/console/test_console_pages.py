@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,7 @@ def test_each_answer_forbids_what_no_page_needs(run: Run, kafka: Kafka) -> None:
         assert "script-src 'self';" in policy
         assert "frame-ancestors 'none'" in policy
         assert each.headers["x-content-type-options"] == "nosniff"
+        assert each.headers["referrer-policy"] == "same-origin"
         assert "access-control-allow-origin" not in each.headers
         assert "server" not in each.headers
     assert {each.headers["cache-control"] for each in answers} == {"no-store"}
@@ -370,6 +372,19 @@ def _status(console: Console) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+def test_an_open_page_does_not_keep_the_console_from_ending(
+    run: Run, kafka: Kafka, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its stream of news is ended in order, not cancelled."""
+    del kafka
+    with ExitStack() as pages:
+        with console_of(run.listen) as console:
+            events = pages.enter_context(console.events(f"{OVERVIEW}/events"))
+            next(events)
+        assert {name for name, _ in events} <= {"facts"}
+    assert capfd.readouterr().err == ""
 
 
 def test_several_clusters_have_pages_of_their_own(run: Run, kafka: Kafka) -> None:

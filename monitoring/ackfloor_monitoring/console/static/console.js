@@ -18,7 +18,8 @@ function showTimes(root) {
   }
 }
 
-// What a person has opened, scrolled or focused stays as it is: only texts that differ are replaced.
+// What a person has opened, scrolled or focused stays as it is: only texts that differ are replaced,
+// and what has a name in data-row stays that row's, whatever comes before it.
 function replace(old, fresh) {
   if (old.isEqualNode(fresh)) return;
   const same = old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName;
@@ -33,41 +34,45 @@ function replace(old, fresh) {
       old.setAttribute(name, fresh.getAttribute(name));
     }
   }
-  replaceChildren(old, fresh);
+  replaceChildren(old, [...fresh.childNodes]);
 }
 
-// A child with an id is the same thing wherever it stands now: what is ticked in it stays with it.
-function replaceChildren(old, fresh) {
-  const known = new Map();
-  for (const child of old.children) {
-    if (child.dataset.id) known.set(child.dataset.id, child);
+const rowOf = (node) => (node.dataset ? node.dataset.row : undefined);
+
+// A row that is moved would lose the focus: those that are gone are taken out first.
+function replaceChildren(old, freshes) {
+  const wanted = new Set(freshes.map(rowOf));
+  const rows = new Map();
+  for (const child of [...old.childNodes]) {
+    const row = rowOf(child);
+    if (row && wanted.has(row)) rows.set(row, child);
+    else if (row) child.remove();
   }
-  let place = old.firstChild;
-  for (const child of [...fresh.childNodes]) {
-    const id = child.dataset && child.dataset.id;
-    const same = id && known.get(id);
-    if (same) {
-      if (same !== place) old.insertBefore(same, place);
-      place = same.nextSibling;
-      replace(same, child);
-    } else if (id || !place || (place.dataset && place.dataset.id)) {
-      old.insertBefore(child, place);
-    } else {
-      const next = place.nextSibling;
-      replace(place, child);
-      place = next;
-    }
+  let at = old.firstChild;
+  function drop() {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
   }
-  while (place) {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+  for (const fresh of freshes) {
+    const row = rowOf(fresh);
+    const match = row ? rows.get(row) : at && !rowOf(at) && at;
+    rows.delete(row);
+    while (row && match && at && at !== match && !rowOf(at)) drop();
+    if (at && at === match) at = at.nextSibling;
+    else old.insertBefore(match || fresh, at);
+    if (match) replace(match, fresh);
   }
+  while (at) drop();
 }
+
+// Milliseconds until a page that was refused its news asks again.
+const AGAIN_MS = 5000;
 
 function listen(facts) {
   const live = document.getElementById("live");
   let source = null;
+  let again = 0;
   function say(text) {
     live.hidden = !text;
     live.textContent = text;
@@ -81,13 +86,30 @@ function listen(facts) {
       replace(facts, fresh);
       say("");
     });
-    source.addEventListener("over", () => {
-      close();
-      say("Your session is over: load the page again.");
-    });
-    source.onerror = () => say("The console does not answer. What you see is getting old.");
+    source.addEventListener("over", over);
+    source.onerror = () => {
+      say("The console does not answer. What you see is getting old.");
+      // A browser asks again by itself where nobody answered, but not where it was refused.
+      if (source.readyState === EventSource.CLOSED) {
+        close();
+        again = setTimeout(open, AGAIN_MS);
+        refused();
+      }
+    };
+  }
+  function over() {
+    close();
+    say("Your session is over: load the page again.");
+  }
+  // Refused because nobody is logged in: the page itself would lead to the login.
+  function refused() {
+    const asked = { redirect: "manual", headers: { Accept: "text/html" } };
+    fetch(location.href, asked).then((answer) => {
+      if (answer.type === "opaqueredirect") over();
+    }, () => {}); // nobody answers, which is said already
   }
   function close() {
+    clearTimeout(again);
     if (source) source.close();
     source = null;
   }

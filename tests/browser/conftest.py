@@ -1,0 +1,99 @@
+"""A real Chromium for the tests of this folder, and a console for its windows to look at."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from ackfloor_monitoring.console.reads import cluster_facts
+from tests.browser.window import WIDE, Window
+from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this folder, too
+from tests.monitoring.console.test_console_pages import Kafka, Run
+from tests.processes import leave_untraced
+
+CHROMIUM = shutil.which("chromium")
+_WINDOWS = pytest.StashKey[list[Window]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of this folder are marked, and run in one process; without Chromium they are left out."""
+    folder = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(folder):
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.xdist_group("browser"))
+            if CHROMIUM is None:
+                reason = "chromium is not installed (Debian's package chromium): no page was seen"
+                item.add_marker(pytest.mark.skip(reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """What a failed test saw, as pictures in its folder."""
+    report: pytest.TestReport = yield
+    if report.when == "call" and report.failed:
+        for number, window in enumerate(item.stash.get(_WINDOWS, [])):
+            folder: Path = item.funcargs["tmp_path"]  # type: ignore[attr-defined]
+            file = window.screenshot(folder / f"window-{number}.png")
+            report.sections.append(("screenshot", f"{file}\n{window.complaints}"))
+    return report
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for a file's tests; each has windows of its own."""
+    with sync_playwright() as playwright:
+        # Its sandbox needs rights that containers do not have; it sees our own pages alone.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(
+    chromium: Browser, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[..., Window]]:
+    """Opens windows on a console, each of a person of their own."""
+    del tmp_path  # the pictures of a failed test go there
+    windows = request.node.stash.setdefault(_WINDOWS, [])
+
+    def opened(home: str, *, width: int = WIDE, height: int = 800, **taste: Any) -> Window:
+        context = chromium.new_context(viewport={"width": width, "height": height}, **taste)
+        contexts.callback(context.close)
+        windows.append(Window(context, home))
+        return windows[-1]
+
+    with ExitStack() as contexts:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Answers are asked for often; no settings file; what is started is covered elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.2)
+    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.2)
+    leave_untraced(monkeypatch)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """One run whose worker has nothing to say."""
+    made = Run()
+    yield made
+    made.metrics.stop()
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
+    """A cluster with one group."""
+    made = Kafka()
+    monkeypatch.setattr(cluster_facts, "looks", made)
+    yield made
+    made.answers.set()

@@ -1,0 +1,232 @@
+"""Looking at pages: what is wrong is there, is renewed without a jump, and anybody can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+from playwright.sync_api import expect
+
+from ackfloor.cli.status.group_look import GroupLook
+from ackfloor.core.acks.progress import Progress
+from ackfloor.observe import RunningDelivery
+from tests.browser.window import NARROW, WIDE, Window
+from tests.monitoring.console.served_console import NOWHERE, console_of
+from tests.monitoring.console.test_console_pages import IN_FLIGHT, OVERVIEW, SCRIPT, Kafka, Run
+from tests.monitoring.samples import HANDLER, OPEN
+
+Look = Callable[..., Window]
+
+#: Frames of a handler that hangs; a path without a place to break it.
+STACK = ("/app/" + "a-folder-of-a-long-name/" * 8 + "shop.py:12 pay", "/app/bank.py:3 charge")
+
+
+def running(offset: int, running_s: float) -> RunningDelivery:
+    """A record that a handler has."""
+    return RunningDelivery("orders", 0, offset, 1, running_s=running_s, left_s=-2.0, stack=STACK)
+
+
+def in_trouble(run: Run) -> None:
+    """A breaker that is open, blocked lanes, and many records in flight."""
+    oldest = tuple(running(offset, 90.0 - offset) for offset in range(30))
+    run.show(
+        breaker=OPEN, blocked=HANDLER.blocked, quarantined=HANDLER.quarantined,
+        noisy_keys=HANDLER.noisy_keys, running=30, oldest=oldest,
+    )  # fmt: skip
+
+
+def test_what_is_wrong_comes_and_goes_while_one_looks(run: Run, kafka: Kafka, look: Look) -> None:
+    """Nothing is loaded again: what was put into the page stays in it."""
+    del kafka
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.open("/")
+        page = window.page
+        expect(page).to_have_title("Overview · kafka · ackfloor")
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("Nothing.")
+        page.evaluate("document.body.dataset.seen = 'before'")
+        in_trouble(run)
+        expect(wrong).to_contain_text("70 records withheld")
+        expect(wrong.get_by_role("code").first).to_contain_text("ackfloor breaker show")
+        run.show()
+        expect(wrong).to_contain_text("Nothing.")
+        assert page.evaluate("document.body.dataset.seen") == "before"
+        window.clean()
+
+
+def test_what_one_has_opened_and_scrolled_to_stays(run: Run, kafka: Kafka, look: Look) -> None:
+    """Records before it end, others come: it is still the same record's, at the same place."""
+    del kafka
+    in_trouble(run)
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}", height=500)
+        window.open(IN_FLIGHT)
+        page = window.page
+        row = page.locator("tr", has=page.get_by_role("rowheader", name="orders/0/20", exact=True))
+        summary = row.locator("xpath=following-sibling::tr[1]//summary")
+        summary.focus()
+        page.keyboard.press("Enter")
+        expect(summary.locator("xpath=..")).to_have_attribute("open", "")
+        row.evaluate("row => row.scrollIntoView({block: 'center'})")
+        before = row.bounding_box()
+        oldest = tuple(running(offset, 190.0 - offset) for offset in (*range(3, 30), 77))
+        run.show(running=28, oldest=oldest)
+        expect(page.get_by_text("28 records in flight")).to_have_count(1)
+        expect(page.get_by_role("rowheader", name="orders/0/1", exact=True)).to_have_count(0)
+        expect(summary.locator("xpath=..")).to_have_attribute("open", "")
+        expect(page.locator("details[open]")).to_have_count(1)
+        expect(summary).to_be_focused()
+        after = row.bounding_box()
+        assert before is not None
+        assert after is not None
+        assert abs(before["y"] - after["y"]) < 3, "it jumped"
+        window.clean()
+
+
+def test_what_is_as_it_was_is_not_touched(run: Run, kafka: Kafka, look: Look) -> None:
+    """A text that somebody has selected to copy it stays selected."""
+    del kafka
+    in_trouble(run)
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.open(OVERVIEW)
+        page = window.page
+        page.locator(".next code").first.select_text()
+        chosen = page.evaluate("getSelection().toString()")
+        assert chosen.startswith("ackfloor breaker show")
+        time = page.locator("time").first
+        seen = {time.get_attribute("datetime")}
+        while len(seen) < 4:  # each time that it was renewed
+            seen.add(time.get_attribute("datetime"))
+        assert page.evaluate("getSelection().toString()") == chosen
+        window.clean()
+
+
+def test_a_console_that_goes_away_says_so_until_it_is_back(
+    run: Run, kafka: Kafka, look: Look
+) -> None:
+    """What it has shown stays, with a word that it is getting old."""
+    del kafka
+    in_trouble(run)
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.open(OVERVIEW)
+        page = window.page
+        expect(page.get_by_text("70 records withheld")).to_be_visible()
+    live = page.get_by_role("status")
+    expect(live).to_have_text("The console does not answer. What you see is getting old.")
+    expect(page.get_by_text("70 records withheld")).to_be_visible()
+    run.show()
+    with console_of(run.listen, port=console.port):
+        expect(page.get_by_text("70 records withheld")).to_have_count(0)
+        expect(live).to_be_hidden()
+
+
+def test_pages_by_keyboard(run: Run, kafka: Kafka, look: Look) -> None:
+    """`g` and a letter; the first Tab leads past the links; not while one writes."""
+    del kafka
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.open("/")
+        page = window.page
+        for keys, title in (("gi", "In flight"), ("go", "Overview")):
+            page.keyboard.type(keys)
+            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        page.keyboard.press("Control+g")
+        page.keyboard.press("i")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        assert page.url.endswith(f"{OVERVIEW}#main")
+        window.clean()
+
+
+def test_times_are_those_of_the_reader(run: Run, kafka: Kafka, look: Look) -> None:
+    """With the exact one in UTC behind the pointer; also after the page was renewed."""
+    del kafka
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}", timezone_id="Asia/Kolkata", locale="en-GB")
+        window.open(OVERVIEW)
+        time = window.page.locator("time").first
+        first = time.get_attribute("title") or ""
+        assert first.endswith(" UTC")
+        expect(time).not_to_have_attribute("title", first)
+        expect(time).to_have_text(
+            window.page.evaluate(
+                """() => new Date(document.querySelector("time").dateTime).toLocaleTimeString(
+                "en-GB", {timeZone: "Asia/Kolkata", hourCycle: "h23"})"""
+            )
+            + " GMT+5:30"
+        )
+        window.clean()
+
+
+# By anybody.
+
+PAGES = (OVERVIEW, IN_FLIGHT, "/login", "/none")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
+def test_pages_can_be_read(run: Run, kafka: Kafka, look: Look, width: int, scheme: str) -> None:
+    """On a desk and on a phone, dark and light, with long names: nothing that axe knows of."""
+    in_trouble(run)
+    place = Progress("billing", "o" * 200, 0, "source", start=0, end=400, floor=100, note="n" * 300)
+    kafka.looks = [GroupLook("billing", 1, [place], errors=["x" * 300])]
+    with console_of(run.listen, NOWHERE) as console:
+        window = look(f"http://{console.host}", width=width, color_scheme=scheme)
+        for path in PAGES:
+            window.open(path)
+            ground = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
+            assert window.overflow_px() <= 0, path
+            assert window.barriers() == [], path
+
+
+# What comes from outside.
+
+
+@pytest.mark.parametrize("path", [OVERVIEW, IN_FLIGHT])
+def test_a_stored_script_stays_text(run: Run, kafka: Kafka, look: Look, path: str) -> None:
+    """In a handler's name, a topic, a group, an error and a stack; in what is sent later, too."""
+    delivery = RunningDelivery(SCRIPT, 0, 5, 1, running_s=7.0, left_s=3.0, stack=(SCRIPT,))
+    place = Progress(SCRIPT, SCRIPT, 0, "source", start=0, end=400, floor=100, note=SCRIPT)
+    kafka.looks = [GroupLook(SCRIPT, 1, [place], errors=[SCRIPT])]
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.page.on("dialog", lambda dialog: window.complaints.append(dialog.message))
+        window.open(path)
+        # Two handlers: one is there when the page is loaded, or comes with its events.
+        run.show(name=SCRIPT, running=1, oldest=(delivery,), paused=True, paused_reason=SCRIPT)
+        expect(window.page.locator("main")).to_contain_text(SCRIPT)
+        window.page.reload()
+        expect(window.page.locator("main")).to_contain_text(SCRIPT)
+        assert window.page.locator("main script, main img").count() == 0
+        window.clean()
+
+
+def test_what_got_in_all_the_same_would_not_run(run: Run, kafka: Kafka, look: Look) -> None:
+    """The browser refuses inline scripts and other hosts, and that is seen here."""
+    del kafka
+    with console_of(run.listen) as console:
+        window = look(f"http://{console.host}")
+        window.open(OVERVIEW)
+        window.page.evaluate(
+            """() => {
+            const script = document.createElement("script");
+            script.textContent = "window.ran = true";
+            document.body.append(script);
+            const image = document.createElement("img");
+            image.src = "http://127.0.0.2:1/x.png";
+            document.body.append(image);
+            }"""
+        )
+        assert window.page.evaluate("window.ran") is None
+        fetched = "fetch('http://127.0.0.2:1/').then(() => 'came', () => 'refused')"
+        assert window.page.evaluate(fetched) == "refused"
+        said = "\n".join(window.complaints)
+        assert said.count("Content Security Policy") >= 3, said
+        with pytest.raises(AssertionError):
+            window.clean()
