@@ -328,6 +328,25 @@ def test_with_a_token_file_one_logs_in_and_out(run: Run, kafka: Kafka, tmp_path:
         assert console.ask(OVERVIEW, **given).headers["location"] == "/login"
 
 
+def test_an_open_page_ends_with_its_token(run: Run, kafka: Kafka, tmp_path: Path) -> None:
+    """Also where nobody asks for anything else: the token file is looked at."""
+    del kafka
+    file, fresh = tmp_path / "tokens.toml", tmp_path / "fresh.toml"
+    token = add_token(file, "alice:operator")
+    with console_of(run.listen, token_file=file) as console:
+        cookie = console.log_in(token).headers["set-cookie"].partition(";")[0]
+        for given in ({"Cookie": cookie}, {"Authorization": f"Bearer {token}"}):
+            before = file.read_bytes()
+            with console.events(f"{OVERVIEW}/events", **given) as events:
+                next(events)
+                add_token(fresh, "bob:operator")
+                fresh.replace(file)
+                assert list(events)[-1] == ("over", "log in again")
+            fresh.touch(mode=0o600)
+            fresh.write_bytes(before)
+            fresh.replace(file)
+
+
 def test_an_old_browser_sends_the_secret_of_its_form(run: Run, tmp_path: Path) -> None:
     """One that says nothing of where a request comes from; of another session it does not help."""
     token = add_token(tmp_path / "tokens.toml", "alice:operator")

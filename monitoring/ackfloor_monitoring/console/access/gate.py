@@ -124,7 +124,7 @@ class Gate:
             person = self._tokens.person(token)
             if person is None:
                 raise Refused(401, "no such token")
-            return Identity(person, "", lambda: self._tokens.person(token) == person)
+            return Identity(person, "", lambda: self._has_token(token, person))
         identity = self._of_browser(headers)
         if why := foreign(method, headers, own, identity.csrf, sent):
             raise Refused(403, why)
@@ -137,7 +137,22 @@ class Gate:
         session = self._sessions.of(secret)
         if session is None:
             raise Refused(401, "log in first")
-        return Identity(session.person, session.csrf, lambda: self._sessions.has(secret))
+        return Identity(session.person, session.csrf, lambda: self._has_session(secret))
+
+    # Whether who came in once would still; the file is looked at, since nobody else may ask.
+
+    def _has_token(self, token: str, person: Person) -> bool:
+        return self._file_is_sound() and self._tokens.person(token) == person
+
+    def _has_session(self, secret: str) -> bool:
+        return self._file_is_sound() and self._sessions.has(secret)
+
+    def _file_is_sound(self) -> bool:
+        try:
+            self._read_again()
+        except Refused:
+            return False
+        return True
 
     def log_in(self, headers: Mapping[str, str], address: str, token: str) -> str:
         """Begin a session; returns the cookie's value.
