@@ -128,6 +128,26 @@ def test_single_ones_are_discarded(stage: Stage, console: Console) -> None:
     assert "nothing to do" in again
 
 
+def test_a_note_holds_no_header_and_a_job_selects_what_was_shown(
+    stage: Stage, console: Console
+) -> None:
+    """The command line can't resume what it would select in another way: the job does not say."""
+    stage.bury([(b"k9", b"v", [("trace", b"secret"), ("shop", b"7")])])
+    until(lambda: "201 match" in words(console.ask(f"{PAGE}?list=1&topic={stage.dlq}").text))
+    for given in (("header", "trace=secret"), ("header", "shop")):
+        address = asked(console, stage, ("action", "replay"), given, ("all", "yes"))
+        page = words(console.ask(address).text)
+        assert "1 would be sent" in page, page
+    confirm(console, address)
+    assert "1 of 1 sent" in ended(console, address)
+    confirm(console, asked(console, stage, ("action", "discard"), ("key", "k1"), ("all", "yes")))
+    until(lambda: len([n for n in noted() if stage.dlq in str(n["targets"])]) == 2)
+    for note in noted():
+        assert "secret" not in json.dumps(note)
+    stored = [m for m in stage.read(stage.dispositions) if bytes(m.key() or b"")[:4] == b"job/"]
+    assert all(json.loads(m.value() or b"")["asked"] == {} for m in stored)
+
+
 def test_two_operators_at_once_send_each_once(stage: Stage, console: Console) -> None:
     """Each with an order of their own for the same dead letters."""
     orders = [asked(console, stage, ("action", "replay"), ("all", "yes")) for _ in range(2)]

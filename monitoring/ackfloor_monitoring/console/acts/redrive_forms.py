@@ -73,30 +73,21 @@ class Redrive:
     def arguments(self) -> dict[str, Any]:
         """What its note says of it."""
         given = {"to": self.to, "rate": self.rate} if self.action == "replay" else {}
-        filters = {name: text for name, text in self.query.given.items() if text}
-        return {"places": self._texts(), "filter": filters, **given}
+        selects = {**self._selects().to_dict(), "text": self.query.given["text"]}
+        return {"places": self._texts(), "filter": selects, **given}
 
     def asked(self, ends: Mapping[int, int], topic_id: str) -> dict[str, Any]:
         """What the job's own note says, so that `ackfloor dlq replay --resume` goes on with it.
 
-        Nothing where the command line can't select the same.
+        Nothing where the command line would not select the same: it knows no text, and the index
+        leaves headers out where a record has too many.
         """
         given = self.query.given
-        if self.action != "replay" or given["text"]:
+        if self.action != "replay" or given["text"] or given["header"]:
             return {}
-        wanted = self.query.wanted
-        selects = DeadLetterFilter(
-            handler=given["handler"] or None,
-            error=given["error"] or None,
-            reason=given["reason"] or None,
-            key=given["key"] or None,
-            since_ms=wanted.since_ms,
-            until_ms=wanted.until_ms,
-            release=given["release"] or None,
-        )
         return {
             "places": self._texts(),
-            "filter": {} if self.places else selects.to_dict(),
+            "filter": {} if self.places else self._selects().to_dict(),
             "to": self.to,
             "max": None,
             "max_replays": MAX_REPLAYS,
@@ -104,6 +95,21 @@ class Redrive:
             "topic_id": topic_id,
             "edit": "",
         }
+
+    def _selects(self) -> DeadLetterFilter:
+        """Which of them, as the command line says it."""
+        given, wanted = self.query.given, self.query.wanted
+        name, equals, value = given["header"].partition("=")
+        return DeadLetterFilter(
+            handler=given["handler"] or None,
+            error=given["error"] or None,
+            reason=given["reason"] or None,
+            key=given["key"] or None,
+            headers=((name, value if equals else None),) if name else (),
+            since_ms=wanted.since_ms,
+            until_ms=wanted.until_ms,
+            release=given["release"] or None,
+        )
 
     def _texts(self) -> list[str]:
         return [f"{self.topic}/{partition}/{offset}" for partition, offset in self.places]
