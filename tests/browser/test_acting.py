@@ -129,6 +129,9 @@ def test_a_cause_is_redriven_in_four_clicks(
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_text("120 of 120 sent.")).to_be_visible()
         readable(window, "what was done")
+        page.keyboard.type("gj")
+        expect(page.get_by_text("120 of 120 replayed").first).to_be_visible()
+        readable(window, "jobs")
         window.clean()
     assert stage.sent_once() == 120
 

@@ -24,6 +24,7 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS, Right
 from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
+from ackfloor_monitoring.console.acts.cancels import Cancels
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.forms import form_of, headers_of
 from ackfloor_monitoring.console.pages.actions_page import ACTIONS
@@ -32,6 +33,7 @@ from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER
 from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
+from ackfloor_monitoring.console.pages.jobs_page import JOBS
 from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -43,9 +45,9 @@ from ackfloor_monitoring.console.static_files import static_file
 T = TypeVar("T")
 
 PAGES: Final = (OVERVIEW, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
-ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER)
+ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER, JOBS)
 #: What each page leads to.
-MENU: Final = (OVERVIEW, IN_FLIGHT, LANES, DEAD_LETTERS, HANDLERS, ACTIONS)
+MENU: Final = (OVERVIEW, IN_FLIGHT, LANES, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS)
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
@@ -92,7 +94,12 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
     redrives = [Redrives(each) for each in clusters]
     orders = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
     jobs = ActingEndpoints(dict(zip(endpoints.names, redrives, strict=True)), gate)
-    routes += [*acting_routes("orders", orders), *acting_routes("redrives", jobs)]
+    cancels = ActingEndpoints({each.name: Cancels(each) for each in clusters}, gate)
+    routes += [
+        *acting_routes("orders", orders),
+        *acting_routes("redrives", jobs),
+        *acting_routes("cancels", cancels),
+    ]
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,33 @@ def test_a_job_that_is_stopped_is_gone_on_with_by_the_command_line(
     resumed = CliRunner().invoke(dlq_app, [*words_, "--yes"])
     assert resumed.exit_code == 0, resumed.output
     assert stage.sent_once() == 200
+
+
+def test_a_job_is_ended_by_another_operator(stage: Stage, console: Console) -> None:
+    """One that runs anywhere, with a reason; it is in the list, and what it sent stays sent."""
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("rate", "20/s"))
+    confirm(console, address)
+    jobs = "/c/kafka/jobs"
+    button = rf'value="{stage.dlq}">\s*<button name="job" value="([^"]+)"'
+    until(lambda: re.search(button, console.ask(jobs).text))
+    [name] = re.findall(button, console.ask(jobs).text)
+    busy = words(console.ask(asked(console, stage, ("action", "replay"), ("all", "yes"))).text)
+    assert f"Job {name} of" in busy
+    assert "Redrive them" not in busy
+    fields = (("topic", stage.dlq), ("job", name))
+    cancel = console.send("/c/kafka/cancels", *fields).headers["location"]
+    assert f"End job {name}" in words(console.ask(cancel).text)
+    assert console.send(cancel, ("reason", "")).status == 400
+    for _ in range(2):
+        assert console.send(cancel, ("reason", "the bank is down again")).status == 303
+    assert "It is stopped: cancelled by" in words(console.ask(cancel).text)
+    assert "cancelled by" in ended(console, address)
+    assert 0 < stage.sent_once() < 200
+    until(lambda: f"dlq replay {stage.dlq} --resume={name}" in words(console.ask(jobs).text))
+    actions = [each["action"] for each in noted() if stage.dlq in str(each["targets"])]
+    assert sorted(actions) == ["dlq cancel", "dlq replay"]
+    unknown = console.send("/c/kafka/cancels", ("topic", stage.dlq), ("job", "none"))
+    assert (unknown.status, "no job" in words(unknown.text)) == (404, True)
 
 
 def test_a_console_that_ends_ends_its_jobs_in_order(stage: Stage, index: DeadLetterIndex) -> None:

@@ -6,7 +6,6 @@ once is done once: a form that is sent again leads to what came of it.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,6 @@ from typing import Any, Final
 
 from ackfloor import AckfloorError
 from ackfloor.operations import (
-    TOPIC,
-    ActionLog,
     ActionNote,
     HandlerPause,
     LaneMove,
@@ -24,11 +21,11 @@ from ackfloor.operations import (
     Runs,
     new_note,
     noted,
-    redacted,
 )
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.acts.first_noted import writer_of
 from ackfloor_monitoring.console.acts.order_forms import Order, read_order
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -36,8 +33,6 @@ from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 PROGRAM: Final = "console"
 #: Orders that were judged or carried out and can be looked at again.
 MOST_KEPT: Final = 500
-
-log = logging.getLogger("ackfloor.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +146,9 @@ class Acting:
 
     def _do(self, does: LaneMove | HandlerPause, carried: Carried) -> None:
         """Raises what prevents it: it can't be noted, or no run does it."""
-        judged, log_ = carried.judged, ActionLog(self._cluster.options())
+        judged = carried.judged
         begun = replace(judged.note, reason=carried.reason)
-        written: list[ActionNote] = []
-
-        def write(note: ActionNote) -> None:
-            try:
-                log_.write(redacted(note, self._cluster.rules))
-            except AckfloorError as exc:
-                if not written:
-                    text = f"nothing was done: it can't be noted in {TOPIC}: {exc}"
-                    raise AckfloorError(text) from exc
-                log.warning("how %s ended is not noted: %s", note.id, exc)
-                carried.error = f"it was done, but how it ended is not noted in {TOPIC}: {exc}"
-            written.append(note)
-
+        write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         with noted(begun, write, job=True) as ending:
             runs: Runs = self._cluster.runs_of(judged.order.group)
             carried.outcome = does.act(runs, ending)

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Final
 from ackfloor import AckfloorError, SettingError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.errors import RedriveBusy
-from ackfloor.operations import TOPIC, ActionLog, ActionNote, Ending, new_note, noted, redacted
+from ackfloor.operations import ActionNote, Ending, new_note, noted
 from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, operator, select
 from ackfloor_monitoring.console.access.gate import ANYBODY, Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.acting import MOST_KEPT, PROGRAM
+from ackfloor_monitoring.console.acts.first_noted import writer_of
 from ackfloor_monitoring.console.acts.order_forms import MANY
 from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
 from ackfloor_monitoring.console.forms import Fields
@@ -57,6 +58,7 @@ class JudgedRedrive:
         preview: what would become of the first of them.
         tried: how many these are.
         other: a job that runs on this topic; None if there is none.
+        left_out: how many open dead letters of the cluster the index has no room for.
     """
 
     redrive: Redrive
@@ -66,6 +68,7 @@ class JudgedRedrive:
     preview: Preview
     tried: int
     other: JobNote | None
+    left_out: int
 
     @property
     def count(self) -> int:
@@ -123,9 +126,11 @@ class Redrives:
         """
         redrive = read_redrive(form, person, self._index())
         by = operator() if person.name == ANYBODY else person.name
-        chosen, whole = self._chosen(redrive)
+        chosen, left_out = self._chosen(redrive)
         # What the index has left out would be sent as well by whoever resumes the job by its note.
-        asked = redrive.asked(chosen.ends, chosen.topic_id) if whole or redrive.places else {}
+        asked = (
+            redrive.asked(chosen.ends, chosen.topic_id) if redrive.places or not left_out else {}
+        )
         order = replace(redrive.order(by), asked=asked)
         job = self._job(order, chosen.topic_id)
         some = select(islice(_places(chosen.wanted), TRIED))
@@ -139,9 +144,9 @@ class Redrives:
                 **redrive.arguments(), "job": order.job, "count": len(chosen), "from": address,
             },
         )  # fmt: skip
-        judged = JudgedRedrive(
-            redrive, note, order, chosen, job.preview(some), min(TRIED, len(chosen)), job.active()
-        )
+        preview, other = job.preview(some), job.active()
+        tried = min(TRIED, len(chosen))
+        judged = JudgedRedrive(redrive, note, order, chosen, preview, tried, other, left_out)
         self._judged[note.id] = judged
         while len(self._judged) > MOST_KEPT:
             self._judged.popitem(last=False)
@@ -193,8 +198,8 @@ class Redrives:
             raise Refused(404, "this console keeps no index of dead letters")
         return self._cluster.index
 
-    def _chosen(self, redrive: Redrive) -> tuple[Chosen, bool]:
-        """The dead letters that are meant, and whether the index has all there are."""
+    def _chosen(self, redrive: Redrive) -> tuple[Chosen, int]:
+        """The dead letters that are meant, and how many the index has left out."""
         try:
             with self._index().searching() as search:
                 found = search.chosen(redrive.topic, redrive.query.wanted)
@@ -205,7 +210,7 @@ class Redrives:
             raise Refused(404, f"the index does not know {redrive.topic} yet") from None
         if redrive.places:
             found = replace(found, wanted=select(redrive.places))
-        return found, not left_out
+        return found, left_out
 
     def _job(self, order: Order, topic_id: str) -> RedriveJob:
         """Raises AckfloorError where the topic is another one than that which was searched."""
@@ -230,20 +235,7 @@ class Redrives:
     def _run(self, carried: CarriedRedrive) -> None:
         """In its thread: note it, run the job, note how it ended."""
         judged = carried.judged
-        written: list[ActionNote] = []
-        actions = ActionLog(self._cluster.options())
-
-        def write(note: ActionNote) -> None:
-            try:
-                actions.write(redacted(note, self._cluster.rules))
-            except AckfloorError as exc:
-                if not written:
-                    text = f"nothing was done: it can't be noted in {TOPIC}: {exc}"
-                    raise AckfloorError(text) from exc
-                log.warning("how %s ended is not noted: %s", note.id, exc)
-                carried.error = f"how it ended is not noted in {TOPIC}: {exc}"
-            written.append(note)
-
+        write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         try:
             job = self._free_job(judged)
             with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:

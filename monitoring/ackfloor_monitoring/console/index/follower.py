@@ -20,6 +20,7 @@ from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewDeadLetters
 from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor.errors import RedriveRefused
+from ackfloor.redrive import JobNote
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_rows import index_row
 from ackfloor_monitoring.console.index.index_writer import IndexWriter
@@ -79,6 +80,7 @@ class Follower:
 
     Attributes:
         error: why the newest look failed; empty where it did not.
+        jobs: topic -> the jobs that redrive or dispose of its dead letters, the latest first.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Follower:
         self._wait = wait or self._over.wait
         self._thread = threading.Thread(target=self.run, name="console:index", daemon=True)
         self.error = ""
+        self.jobs: dict[str, Sequence[JobNote]] = {}
 
     def start(self) -> None:
         """Begin."""
@@ -154,6 +157,7 @@ class Follower:
         for name, topic_id in writer.topics().items():
             if there.get(name) != topic_id:
                 writer.remove_topic(name)
+                self.jobs.pop(name, None)
 
     def _read(
         self,
@@ -169,6 +173,7 @@ class Follower:
         if disposed is None:
             disposed = known[topic.topic_id] = Changes(topic.topic_id)
         topics.note_disposed(topic, disposed)
+        self.jobs[topic.name] = disposed.jobs.latest_first()
         if first:
             # What was taken back while nobody looked leaves no trace once it is compacted.
             writer.dispose(number, list(writer.disposed_places(number)), disposed)

@@ -1,0 +1,124 @@
+"""Cancels: ends a job that redrives or disposes of dead letters, wherever it runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ackfloor import AckfloorError
+from ackfloor.cli.shared.run_address import checked_reason
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.operations import ActionNote, new_note, noted
+from ackfloor.redrive import JobNote, operator
+from ackfloor_monitoring.console.access.gate import ANYBODY, Refused
+from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.acts.acting import MOST_KEPT, PROGRAM
+from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.forms import Fields
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCancel:
+    """A job that somebody wants to end.
+
+    Attributes:
+        note: as which that would be noted; its id names it.
+        job: as it was when it was asked for.
+    """
+
+    note: ActionNote
+    topic: str
+    job: JobNote
+
+    @property
+    def needs_reason(self) -> bool:
+        """Somebody else may have begun it."""
+        return True
+
+
+@dataclass(slots=True)
+class CarriedCancel:
+    """One that was confirmed.
+
+    Attributes:
+        job: as it ended; None until then, and where that failed.
+        error: why it was not ended, or that is not noted.
+        over: whether it was carried out.
+    """
+
+    job: JobNote | None = None
+    error: str = ""
+    over: bool = False
+
+
+class Cancels:
+    """Those of a cluster. Its methods block, and belong to threads of the console."""
+
+    template: Final = "cancel.html"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Where its methods are to be called.
+        self.asking = cluster.asking
+        self._judged: OrderedDict[str, JudgedCancel] = OrderedDict()
+        self._carried: dict[str, CarriedCancel] = {}
+
+    def judge(self, form: Fields, person: Person, address: str) -> JudgedCancel:
+        """Which job is meant; nothing is done.
+
+        Raises:
+            Refused: there is none.
+        """
+        topic, name = form.get("topic"), form.get("job")
+        jobs = self._cluster.index.follower.jobs if self._cluster.index is not None else {}
+        job = next((each for each in jobs.get(topic, ()) if each.job == name), None)
+        parsed = parse_topic(topic)
+        if job is None or parsed is None:
+            raise Refused(404, f"no job {name!r} of {topic!r}: the page of jobs has them all")
+        note = new_note(
+            "dlq cancel",
+            PROGRAM,
+            operator() if person.name == ANYBODY else person.name,
+            targets=[topic],
+            group=parsed.group,
+            arguments={"job": name, "from": address},
+        )
+        judged = JudgedCancel(note, topic, job)
+        self._judged[note.id] = judged
+        while len(self._judged) > MOST_KEPT:
+            self._carried.pop(self._judged.popitem(last=False)[0], None)
+        return judged
+
+    def judged(self, id_: str) -> JudgedCancel | None:
+        """What was judged under this id; None where it was too long ago."""
+        return self._judged.get(id_)
+
+    def carried(self, id_: str) -> CarriedCancel | None:
+        """What came of it, once it is confirmed."""
+        return self._carried.get(id_)
+
+    def carry_out(self, judged: JudgedCancel, reason: str) -> None:
+        """End the job, once; raises SettingError for a reason that is too long."""
+        # The Kafka client is loaded when it is first needed.
+        from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
+
+        text = checked_reason("reason", " ".join(reason.split()))
+        made = CarriedCancel()
+        if self._carried.setdefault(judged.note.id, made) is not made:
+            return
+        begun = replace(judged.note, reason=text)
+        write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
+        try:
+            with noted(begun, write, job=True) as ending:
+                options = self._cluster.options()
+                made.job = cancelled(options, judged.topic, judged.job.job, begun.by)
+                ending.counts = {"done": made.job.done, "wanted": made.job.wanted}
+        except AckfloorError as exc:
+            made.error = str(exc)
+        finally:
+            made.over = True
+
+    def stop(self, judged: JudgedCancel) -> None:
+        """There is nothing to end: it takes seconds."""

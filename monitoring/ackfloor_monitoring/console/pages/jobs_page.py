@@ -1,0 +1,44 @@
+"""Jobs: what redrives or disposes of dead letters, wherever it runs, the latest first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ackfloor.dead_letters.kafka.redrive_notes import state_of
+from ackfloor.redrive import JobNote, JobState
+from ackfloor_monitoring.console.access.gate import Refused
+from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+
+#: Rows of a page: more than a person reads.
+MOST: Final = 200
+
+
+def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 -- pages are alike
+    """What the template shows; raises Refused."""
+    if cluster.index is None:
+        raise Refused(404, "this console keeps no index of dead letters")
+    follower = cluster.index.follower
+    found = [(topic, note) for topic, notes in list(follower.jobs.items()) for note in notes]
+    found.sort(key=lambda each: -each[1].began_ms)
+    rows = [_row(cluster, topic, note) for topic, note in found[:MOST]]
+    running = any(row["state"] is JobState.RUNNING for row in rows)
+    return {"rows": rows, "running": running, "error": follower.error}
+
+
+def _row(cluster: Cluster, topic: str, note: JobNote) -> Mapping[str, Any]:
+    state = state_of(note)
+    resumed = state in {JobState.SILENT, JobState.STOPPED} and note.asked
+    goes_on = cluster.commands.asks_kafka("dlq replay", topic, f"--resume={note.job}")
+    return {
+        "topic": topic,
+        "note": note,
+        "state": state,
+        # What has not said that it ended may still write.
+        "ends": note.state is JobState.RUNNING,
+        "resume": goes_on if resumed and not note.asked.get("edit") else "",
+    }
+
+
+JOBS = AskedPage("jobs", "Jobs", "j", "jobs.html", facts)
