@@ -75,7 +75,16 @@ def _shop(servers: str, address: str, folder: Path) -> Program:
 
 
 def _console(servers: str, address: str, listen: str, folder: Path) -> Program:
-    argv = ["ackfloor.cli.main", "console", "--listen", listen, "--run", address]
+    argv = [
+        "ackfloor.cli.main",
+        "console",
+        "--listen",
+        listen,
+        "--run",
+        address,
+        "--role",
+        "operator",
+    ]
     return Program("console", argv, folder, {"ACKFLOOR_BOOTSTRAP_SERVERS": servers})
 
 
