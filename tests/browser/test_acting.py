@@ -120,6 +120,7 @@ def test_a_cause_is_redriven_in_four_clicks(
         readable(window, "by cause")
         row = page.get_by_role("row").filter(has_text=stage.dlq).filter(has_text="shop.Boom")
         row.get_by_role("link", name="120").click()
+        expect(page.get_by_role("heading", name="120 match")).to_be_visible()
         readable(window, "one by one")
         page.get_by_role("checkbox", name="all 120").check()
         page.get_by_role("button", name="Redrive to").click()

@@ -53,7 +53,8 @@ class Window:
         assert (self.complaints, self.strange) == ([], [])
 
     def overflow_px(self) -> int:
-        """By how much the page is wider than the window."""
+        """By how much the page is wider than the window, with its styles."""
+        self.page.wait_for_load_state()
         wider = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
         return int(self.page.evaluate(wider))
 
