@@ -73,6 +73,33 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
         ending: set when the console is about to end: nobody waits for news any longer.
     """
     endpoints = Endpoints({each.name: each for each in clusters}, gate, ending)
+    routes = looking_routes(endpoints)
+    redrives = {each.name: Redrives(each) for each in clusters}
+    for name, desks in (
+        ("orders", {each.name: Acting(each) for each in clusters}),
+        ("redrives", redrives),
+        ("cancels", {each.name: Cancels(each) for each in clusters}),
+    ):
+        routes += acting_routes(name, ActingEndpoints(desks, gate))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        yield
+        for each in redrives.values():
+            await asyncio.to_thread(each.close)
+
+    return with_headers(
+        Starlette(
+            routes=routes,
+            exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
+            lifespan=lifespan,
+        ),
+        secure=gate.secure,
+    )
+
+
+def looking_routes(endpoints: Endpoints) -> list[Route]:
+    """The way in and out, the static files, and the pages."""
     routes = [
         Route("/livez", lambda _request: PlainTextResponse("ok\n")),
         Route("/static/{name}", endpoints.static),
@@ -91,30 +118,7 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
         Route(f"/c/{{cluster}}/{page.path}{page.below}", partial(endpoints.asked, page))
         for page in ASKED_PAGES
     ]
-    redrives = [Redrives(each) for each in clusters]
-    orders = ActingEndpoints({each.name: Acting(each) for each in clusters}, gate)
-    jobs = ActingEndpoints(dict(zip(endpoints.names, redrives, strict=True)), gate)
-    cancels = ActingEndpoints({each.name: Cancels(each) for each in clusters}, gate)
-    routes += [
-        *acting_routes("orders", orders),
-        *acting_routes("redrives", jobs),
-        *acting_routes("cancels", cancels),
-    ]
-
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        yield
-        for each in redrives:
-            await asyncio.to_thread(each.close)
-
-    return with_headers(
-        Starlette(
-            routes=routes,
-            exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
-            lifespan=lifespan,
-        ),
-        secure=gate.secure,
-    )
+    return routes
 
 
 def acting_routes(name: str, endpoints: ActingEndpoints[Any]) -> list[Route]:
@@ -150,7 +154,6 @@ class Endpoints:
     def __init__(self, clusters: Mapping[str, Cluster], gate: Gate, ending: asyncio.Event) -> None:
         self._clusters = clusters
         self._gate = gate
-        self.names = list(clusters)
         self._ending = ending
         self._streams = 0
         self._searches = Searches()

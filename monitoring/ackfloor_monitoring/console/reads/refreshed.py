@@ -69,6 +69,8 @@ class Refreshed(Generic[T]):
         self._patience_s = patience_s
         self._answer: Answer[T] = Answer()
         self._task: asyncio.Task[None] | None = None
+        #: Whether an answer is still to come from it.
+        self._coming = False
         self._changed = asyncio.Condition()
 
     async def look(self) -> Answer[T]:
@@ -91,7 +93,8 @@ class Refreshed(Generic[T]):
 
     def _refresh(self) -> None:
         """Have it asked as soon as it is due."""
-        if self._task is None or self._task.done():
+        if not self._coming:
+            self._coming = True
             self._task = asyncio.get_running_loop().create_task(self._again())
 
     async def _again(self) -> None:
@@ -109,5 +112,8 @@ class Refreshed(Generic[T]):
             self._answer = Answer(before.value, before.number + 1, asked_s, why)
         else:
             self._answer = Answer(value, before.number + 1, asked_s)
+        finally:
+            # Before anybody is woken: who waits for the next one has it asked for.
+            self._coming = False
         async with self._changed:
             self._changed.notify_all()
