@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, sync_playwright
 from ackfloor_monitoring.console.reads import cluster_facts
 from tests.browser.window import WIDE, Window
 from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this folder, too
+from tests.monitoring.console.conftest import bootstrap_servers  # noqa: F401 -- likewise
 from tests.monitoring.console.test_console_pages import Kafka, Run
 from tests.processes import leave_untraced
 

@@ -18,6 +18,7 @@ from ackfloor import AckfloorError, SettingError
 from ackfloor.operations import ActionNote
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
+from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.forms import Fields, form_of, headers_of
 from ackfloor_monitoring.console.rendering import rendered
 
@@ -95,6 +96,8 @@ class ActingEndpoints(Generic[J]):
         """Carry an order out, once; or stop it."""
         identity, form = await self._identify(request)
         desk, judged = self._of(request), self._judged(request)
+        if judged.note.by != by_of(identity.person):
+            raise Refused(403, f"{judged.note.by} has asked for this: ask for it yourself")
         if form.get("stop"):
             desk.stop(judged)
             return RedirectResponse(request.url.path, 303)

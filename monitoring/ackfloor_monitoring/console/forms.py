@@ -48,6 +48,9 @@ async def form_of(request: Request) -> Fields:
             raise Refused(413, f"a form has at most {FORM_BYTES:,} bytes")
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS)
-    except ValueError as exc:
-        raise Refused(400, f"not a form: {exc}") from None
+    except UnicodeDecodeError:
+        raise Refused(400, "not a form: it is not UTF-8") from None
+    except ValueError:
+        why = f"a form has at most {FORM_FIELDS:,} fields: tick fewer, or all of them"
+        raise Refused(400, why) from None
     return Fields(pairs)

@@ -63,7 +63,11 @@ def moment(at_ms: int) -> Markup:
 
 
 def _time(at_ms: int, shown: str, kind: str) -> Markup:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OSError, OverflowError, ValueError):
+        # Somebody else wrote it, and no calendar has it.
+        return escape(f"{at_ms} ms")
     exact = f"{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03} UTC"
     marked = Markup('<time datetime="{}" title="{}"{}>{}</time>')
     with_day = Markup(' data-shown="day"') if kind else ""

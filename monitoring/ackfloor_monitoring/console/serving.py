@@ -105,8 +105,8 @@ def serve(
     rules = brokers.settings().redaction.rules()
     with (
         ThreadPoolExecutor(ASKING, "console") as asking,
-        place.bound() as bound,
         index_place(indexing.folder, name) as path,
+        place.bound() as bound,
     ):
         index = DeadLetterIndex(brokers.options(), path, rules, indexing.most)
         cluster = Cluster(name, brokers, runs, asking, index, token_files)

@@ -297,6 +297,7 @@ class Endpoints:
         return {
             "identity": identity,
             "acts": identity.person.may(Right.act),
+            "sees_keys": identity.person.may(Right.see_payloads),
             **self._menu(page, cluster),
             "late": known.late(),
             **page.facts(cluster, known),

@@ -39,7 +39,8 @@ NEEDS = {
     "handlers pause": ["bill"], "handlers resume": ["bill"],
     "dlq export": ["t"], "dlq replay": ["t"], "dlq discard": ["t"],
 }  # fmt: skip
-BAD = {"--header": "=x", "--only": "biil", "--handler": "biil"}
+#: Where the same bad value would do: a file is no folder.
+BAD = {"--header": "=x", "--only": "biil", "--handler": "biil", "--index-folder": "shop.py"}
 #: Of these, any text would do elsewhere.
 TOLD = {("policy preview", "--handler")}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ackfloor.errors import KafkaUnreachable
 from ackfloor.live.pause_orders import PATH as HANDLERS_PATH
 from ackfloor.live.pause_orders import PauseAction, PauseControl
 from ackfloor.live.requests import Change
-from ackfloor.operations import TOPIC, ActionLog, ActionNote, ActionState
+from ackfloor.operations import TOPIC, ActionLog, ActionNote, ActionState, LaneMove, new_note
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
@@ -325,3 +327,78 @@ def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes)
         assert notes.written[-1].reason == script
         odd = (("action", "retry"), ("group", script), ("handler", script), ("all", "yes"))
         assert script not in served.send(ORDERS, *odd).text
+
+
+def test_all_that_has_become_more_is_not_done(
+    stages: tuple[Stage, Stage], notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever confirmed has not seen it; what has become less is done."""
+    with console(stages[:1]) as served:
+        asked = served.send(ORDERS, ("action", "discard"), *OF_BILL, ("all", "yes"))
+        order = asked.headers["location"]
+        assert "would be discarded: the heads of 3 lanes" in words(served.ask(order).text)
+        judge = LaneMove.judge
+        more = lambda move, runs: replace(judge(move, runs), done=4)  # noqa: E731 -- another failed
+        monkeypatch.setattr(LaneMove, "judge", more)
+        came = html.unescape(words(confirmed(served, asked, "test orders").text))
+        assert "nothing was done: 4 lanes of 1 runs are meant now, and 3 of 1 were shown" in came
+    assert notes.written == []
+
+
+def test_who_asked_confirms(stages: tuple[Stage, Stage], tmp_path: Path, notes: Notes) -> None:
+    """The note names who acts: another operator asks for it again."""
+    file = tmp_path / "tokens.toml"
+    ann, bob = (f"Bearer {add_token(file, each)}" for each in ("ann:operator", "bob:operator"))
+    runs = [stage.listen for stage in stages]
+    files = dict.fromkeys(runs, Path("token"))
+    with console_of(*runs, token_file=file, token_files=files) as served:
+        fields = (("action", "retry"), *OF_BILL, ("all", "yes"))
+        order = served.send(ORDERS, *fields, Authorization=ann).headers["location"]
+        assert served.ask(order, Authorization=bob).status == 200
+        refused = served.send(order, Authorization=bob)
+        assert (refused.status, "ann has asked for this" in words(refused.text)) == (403, True)
+        assert notes.written == []
+        assert served.send(order, Authorization=ann).status == 303
+    assert {note.by for note in notes.written} == {"ann"}
+
+
+def test_a_viewer_sees_no_keys(stages: tuple[Stage, Stage]) -> None:
+    """Neither when the page is loaded nor in what is sent later."""
+    for role, sees in ((Role.viewer, False), (Role.reader, True)):
+        with console(stages, role) as served:
+            assert (">Key</th>" in served.ask(LANES).text) is sees
+            with served.events(f"{LANES}/events") as events:
+                assert (">Key</th>" in next(events)[1]) is sees
+
+
+def test_a_fault_of_ours_ends_an_order_as_well(
+    stages: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its page says what it was."""
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("place", "orders/0/0"))
+
+        def act(*_: object) -> None:
+            raise KeyError("counts")
+
+        monkeypatch.setattr(LaneMove, "act", act)
+        came = words(confirmed(served, asked).text)
+        assert "KeyError: &#39;counts&#39;; the console&#39;s log has more" in came
+
+
+def test_too_many_fields_are_named(stages: tuple[Stage, Stage]) -> None:
+    """With what to do instead."""
+    many = [("place", f"orders/0/{n}") for n in range(1_001)]
+    with console(stages) as served:
+        refused = served.send(ORDERS, ("action", "retry"), *OF_BILL, *many)
+        assert (refused.status, "tick fewer" in words(refused.text)) == (400, True)
+        odd = served.send(ORDERS, ("csrf", "\xe9"), Sec_Fetch_Site="")
+        assert odd.status == 403
+
+
+def test_what_no_calendar_has_is_shown_as_it_is(stages: tuple[Stage, Stage], notes: Notes) -> None:
+    """Whoever may write the topic can write any number."""
+    notes.written.append(replace(new_note("lanes retry", "other", "eve"), at_ms=10**18))
+    with console(stages) as served:
+        page = served.ask(ACTIONS)
+        assert (page.status, f"{10**18} ms" in page.text) == (200, True)

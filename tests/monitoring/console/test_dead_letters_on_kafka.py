@@ -25,7 +25,7 @@ from tests.monitoring.console.served_console import Console, console_of
 from tests.monitoring.console.test_console_pages import words
 from tests.redrive_stage import Stage
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("console")]
 
 PAGE = "/c/kafka/dead-letters"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
-from ackfloor.dead_letters.kafka.redrive_notes import now_ms
+from ackfloor.dead_letters.kafka.redrive_notes import now_ms, state_of
 from ackfloor.dead_letters.kafka.redrive_topics import RedriveTopics
 from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge, Unwritten
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
-from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, Jobs, JobState
 from ackfloor.dead_letters.rules.redrive_rules import Order
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -35,6 +35,7 @@ def cancelled(options: KafkaOptions, dlq: str, job: str, by: str) -> JobNote:
         raise _unknown(dlq, job)
     if disposed.jobs.notes[job].state is not JobState.RUNNING:
         return disposed.jobs.notes[job]
+    _refuse_for_another(dlq, disposed.jobs, job)
     writer = RedriveWriter(options, f"ackfloor-redrive-{dlq}")
     try:
         writer.take()
@@ -49,6 +50,22 @@ def cancelled(options: KafkaOptions, dlq: str, job: str, by: str) -> JobNote:
     finally:
         writer.discard()
     return note
+
+
+def _refuse_for_another(dlq: str, jobs: Jobs, job: str) -> None:
+    """Refuse where the job is silent and another one runs: to end it would end that one.
+
+    Raises:
+        RedriveRefused: that is so.
+    """
+    if state_of(jobs.notes[job]) is JobState.RUNNING:
+        return
+    for other in jobs.latest_first():
+        if other.job != job and state_of(other) is JobState.RUNNING:
+            raise RedriveRefused(
+                f"{job!r} is silent, and job {other.job} of {other.by} runs on {dlq}: it writes "
+                f"nothing any more; name {other.job} to end that one"
+            )
 
 
 def _unknown(dlq: str, job: str) -> RedriveRefused:

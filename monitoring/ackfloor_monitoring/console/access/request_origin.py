@@ -30,6 +30,10 @@ def foreign(method: str, headers: Mapping[str, str], own: str, csrf: str, sent: 
         return f"the request comes from another site (Sec-Fetch-Site: {site})"
     if origin is not None and origin != own:
         return f"the request comes from {origin}, and this console is {own}"
-    if site is None and origin is None and not (csrf and hmac.compare_digest(csrf, sent)):
+    if (
+        site is None
+        and origin is None
+        and not (csrf and hmac.compare_digest(csrf.encode(), sent.encode()))
+    ):
         return "the browser does not say which page the request comes from: load the page again"
     return ""

@@ -6,10 +6,10 @@ once is done once: a form that is sent again leads to what came of it.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from ackfloor import AckfloorError
 from ackfloor.operations import (
@@ -26,13 +26,14 @@ from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import Order, read_order
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 PROGRAM: Final = "console"
-#: Orders that were judged or carried out and can be looked at again.
-MOST_KEPT: Final = 500
+
+log = logging.getLogger("ackfloor.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,7 @@ class Acting:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._judged: OrderedDict[str, Judged] = OrderedDict()
-        self._carried: OrderedDict[str, Carried] = OrderedDict()
+        self._kept = KeptForms[Judged, Carried]()
 
     def judge(self, form: Fields, person: Person, address: str) -> Judged:
         """What the order of a form would do; nothing is done.
@@ -104,22 +104,22 @@ class Acting:
         note = new_note(
             order.does.name,
             PROGRAM,
-            operator() if person.name == ANYBODY else person.name,
+            by_of(person),
             targets=[order.does.handler],
             group=order.group,
             arguments={**order.does.arguments(runs), "from": address},
         )
         judged = Judged(order, note, would, list(runs.tokens), runs.unreached)
-        _keep(self._judged, note.id, judged)
+        self._kept.keep(note.id, judged)
         return judged
 
     def judged(self, id_: str) -> Judged | None:
         """An order that was judged; None where it was too long ago."""
-        return self._judged.get(id_)
+        return self._kept.judged(id_)
 
     def carried(self, id_: str) -> Carried | None:
         """An order that was confirmed; None for others."""
-        return self._carried.get(id_)
+        return self._kept.carried(id_)
 
     def carry_out(self, judged: Judged, reason: str) -> None:
         """Do it, once.
@@ -129,15 +129,15 @@ class Acting:
         """
         order = judged.order.with_reason(reason)
         made = Carried(judged, " ".join(reason.split()))
-        # Two threads may confirm the same form: the first one's entry stands.
-        carried = self._carried.setdefault(judged.note.id, made)
-        if carried is not made:
+        if not self._kept.begin(judged.note.id, made):
             return
-        _keep(self._carried, judged.note.id, made)
         try:
             self._do(order.does, made)
         except AckfloorError as exc:
             made.error = str(exc)
+        except Exception as exc:
+            log.exception("%s failed", judged.note.id)
+            made.error = f"{type(exc).__name__}: {exc}; the console's log has more"
         finally:
             made.over = True
 
@@ -149,12 +149,29 @@ class Acting:
         judged = carried.judged
         begun = replace(judged.note, reason=carried.reason)
         write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
+        runs = self._cluster.runs_of(judged.order.group)
+        _refuse_more(judged, runs)
         with noted(begun, write, job=True) as ending:
-            runs: Runs = self._cluster.runs_of(judged.order.group)
             carried.outcome = does.act(runs, ending)
 
 
-def _keep(kept: OrderedDict[str, Any], id_: str, value: object) -> None:
-    kept[id_] = value
-    while len(kept) > MOST_KEPT:
-        kept.popitem(last=False)
+def _refuse_more(judged: Judged, runs: Runs) -> None:
+    """Refuse what has become more than somebody has seen: `all` is decided by the runs, now.
+
+    Raises:
+        AckfloorError: more lanes wait, or another run would get the order.
+    """
+    does, would = judged.order.does, judged.would
+    if not isinstance(does, LaneMove) or would is None or not does.which.get("all"):
+        return
+    now = does.judge(runs)
+    if now.done > would.done or set(runs.tokens) - set(judged.runs):
+        raise AckfloorError(
+            f"nothing was done: {now.done:,} lanes of {len(runs.tokens)} runs are meant now, and "
+            f"{would.done:,} of {len(judged.runs)} were shown: ask again"
+        )
+
+
+def by_of(person: Person) -> str:
+    """Who acts, as a note names them: of everybody on a machine, the one who runs the console."""
+    return operator() if person.name == ANYBODY else person.name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,11 +9,12 @@ from ackfloor import AckfloorError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.operations import ActionNote, new_note, noted
-from ackfloor.redrive import JobNote, operator
-from ackfloor_monitoring.console.access.gate import ANYBODY, Refused
+from ackfloor.redrive import JobNote
+from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import MOST_KEPT, PROGRAM
+from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
 from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
@@ -62,8 +62,7 @@ class Cancels:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._judged: OrderedDict[str, JudgedCancel] = OrderedDict()
-        self._carried: dict[str, CarriedCancel] = {}
+        self._kept = KeptForms[JudgedCancel, CarriedCancel]()
 
     def judge(self, form: Fields, person: Person, address: str) -> JudgedCancel:
         """Which job is meant; nothing is done.
@@ -80,24 +79,22 @@ class Cancels:
         note = new_note(
             "dlq cancel",
             PROGRAM,
-            operator() if person.name == ANYBODY else person.name,
+            by_of(person),
             targets=[topic],
             group=parsed.group,
             arguments={"job": name, "from": address},
         )
         judged = JudgedCancel(note, topic, job)
-        self._judged[note.id] = judged
-        while len(self._judged) > MOST_KEPT:
-            self._carried.pop(self._judged.popitem(last=False)[0], None)
+        self._kept.keep(note.id, judged)
         return judged
 
     def judged(self, id_: str) -> JudgedCancel | None:
         """What was judged under this id; None where it was too long ago."""
-        return self._judged.get(id_)
+        return self._kept.judged(id_)
 
     def carried(self, id_: str) -> CarriedCancel | None:
         """What came of it, once it is confirmed."""
-        return self._carried.get(id_)
+        return self._kept.carried(id_)
 
     def carry_out(self, judged: JudgedCancel, reason: str) -> None:
         """End the job, once; raises SettingError for a reason that is too long."""
@@ -106,11 +103,11 @@ class Cancels:
 
         text = checked_reason("reason", " ".join(reason.split()))
         made = CarriedCancel()
-        if self._carried.setdefault(judged.note.id, made) is not made:
+        if not self._kept.begin(judged.note.id, made):
             return
         begun = replace(judged.note, reason=text)
-        write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
         try:
+            write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
             with noted(begun, write, job=True) as ending:
                 options = self._cluster.options()
                 made.job = cancelled(options, judged.topic, judged.job.job, begun.by)

@@ -20,6 +20,8 @@ from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.pages.dead_letter_query import FILTERS, DeadLetterQuery, query_of
 
+#: Characters of a target or rate that count; no sound one is as long.
+LONGEST: Final = 40
 #: What a form may ask for, and under which name it is noted.
 ACTIONS: Final = {
     "replay": (Disposition.REPLAYED, "dlq replay"),
@@ -135,7 +137,7 @@ def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redriv
         fix = "tick dead letters, or all that match"
         raise SettingError("place", list(texts) or "", "some are named, or all are meant", fix)
     query = query_of({name: form.get(name) for name in FILTERS}, person, index, datetime.now(UTC))
-    to, rate = form.get("to") or TO_RETRY, form.get("rate").strip()
+    to, rate = form.get("to")[:LONGEST] or TO_RETRY, form.get("rate").strip()[:LONGEST]
     if to not in {TO_RETRY, TO_SOURCE}:
         raise SettingError("to", to, "is no target", f"{TO_RETRY} or {TO_SOURCE}")
     if rate:

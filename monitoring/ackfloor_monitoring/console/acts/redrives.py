@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -22,11 +22,12 @@ from ackfloor import AckfloorError, SettingError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.errors import RedriveBusy
 from ackfloor.operations import ActionNote, Ending, new_note, noted
-from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, operator, select
-from ackfloor_monitoring.console.access.gate import ANYBODY, Refused
+from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, select
+from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import MOST_KEPT, PROGRAM
+from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
 from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import MANY
 from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
 from ackfloor_monitoring.console.forms import Fields
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 #: So many of the chosen dead letters are read to see what would become of them.
 TRIED: Final = 500
+#: Redrives that are kept: each holds the places of what it means, eight bytes for each.
+MOST_KEPT: Final = 50
 #: Jobs of this console that may run at once.
 MOST_JOBS: Final = 8
 #: Seconds that an ending console waits for the transactions of its jobs.
@@ -90,6 +93,7 @@ class CarriedRedrive:
         error: why it was not begun, or failed.
         over: whether it has ended.
         stop: set to end it after its transaction.
+        thread: runs it.
     """
 
     judged: JudgedRedrive
@@ -98,6 +102,7 @@ class CarriedRedrive:
     error: str = ""
     over: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
 
 
 class Redrives:
@@ -109,9 +114,9 @@ class Redrives:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._judged: OrderedDict[str, JudgedRedrive] = OrderedDict()
-        self._carried: OrderedDict[str, CarriedRedrive] = OrderedDict()
-        self._threads: dict[str, threading.Thread] = {}
+        self._kept = KeptForms[JudgedRedrive, CarriedRedrive](MOST_KEPT)
+        self._beginning = threading.Lock()
+        self._ending = False
 
     def judge(self, form: Fields, person: Person, address: str) -> JudgedRedrive:
         """What a redrive would do; nothing is done.
@@ -125,7 +130,7 @@ class Redrives:
             AckfloorError: the topic can't be redriven, or no broker answers.
         """
         redrive = read_redrive(form, person, self._index())
-        by = operator() if person.name == ANYBODY else person.name
+        by = by_of(person)
         chosen, left_out = self._chosen(redrive)
         # What the index has left out would be sent as well by whoever resumes the job by its note.
         asked = (
@@ -147,18 +152,16 @@ class Redrives:
         preview, other = job.preview(some), job.active()
         tried = min(TRIED, len(chosen))
         judged = JudgedRedrive(redrive, note, order, chosen, preview, tried, other, left_out)
-        self._judged[note.id] = judged
-        while len(self._judged) > MOST_KEPT:
-            self._judged.popitem(last=False)
+        self._kept.keep(note.id, judged)
         return judged
 
     def judged(self, id_: str) -> JudgedRedrive | None:
         """A redrive that was judged; None where it was too long ago."""
-        return self._judged.get(id_)
+        return self._kept.judged(id_)
 
     def carried(self, id_: str) -> CarriedRedrive | None:
         """A redrive that was confirmed; None for others."""
-        return self._carried.get(id_)
+        return self._kept.carried(id_)
 
     def carry_out(self, judged: JudgedRedrive, reason: str) -> None:
         """Begin it, once.
@@ -167,31 +170,45 @@ class Redrives:
             SettingError: the reason is missing or too long, or too many jobs run.
         """
         text = checked_reason("reason", " ".join(reason.split()))
-        if sum(each.is_alive() for each in list(self._threads.values())) >= MOST_JOBS:
-            fix = "wait for the end of one"
-            raise SettingError("jobs", MOST_JOBS, "so many run in this console", fix)
         made = CarriedRedrive(judged, text)
-        id_ = judged.note.id
-        if self._carried.setdefault(id_, made) is not made:
-            return
-        thread = threading.Thread(
-            target=self._run, args=(made,), name=f"console:{judged.order.job}", daemon=True
-        )
-        self._threads[id_] = thread
-        thread.start()
+        with self._beginning:
+            if self._kept.carried(judged.note.id) is not None:
+                return
+            self._refuse_too_many(judged)
+            thread = threading.Thread(
+                target=self._run, args=(made,), name=f"console:{judged.order.job}", daemon=True
+            )
+            made.thread = thread
+            thread.start()
+            self._kept.begin(judged.note.id, made)
+
+    def _refuse_too_many(self, judged: JudgedRedrive) -> None:
+        """Raises SettingError where another job has to end first, or the console ends."""
+        running = self._kept.under_way()
+        if self._ending or len(running) >= MOST_JOBS:
+            why = "the console ends" if self._ending else "so many run in this console"
+            raise SettingError("jobs", len(running), why, "try again later")
+        for each in running:
+            if each.judged.redrive.topic == judged.redrive.topic:
+                why = "runs on this topic already"
+                raise SettingError("job", each.judged.order.job, why, "wait for its end, or end it")
 
     def stop(self, judged: JudgedRedrive) -> None:
         """End its job after the transaction under way."""
-        if (carried := self._carried.get(judged.note.id)) is not None:
+        if (carried := self._kept.carried(judged.note.id)) is not None:
             carried.stop.set()
 
     def close(self) -> None:
-        """Have the jobs end after their transaction."""
-        running = [self._carried[id_] for id_, each in self._threads.items() if each.is_alive()]
+        """Have the jobs end after their transaction, and begin no other one."""
+        with self._beginning:
+            self._ending = True
+        running = self._kept.under_way()
         for each in running:
             each.stop.set()
-        for thread in self._threads.values():
-            thread.join(GRACE_S)
+        until_s = time.monotonic() + GRACE_S
+        for each in running:
+            if each.thread is not None:
+                each.thread.join(max(0.0, until_s - time.monotonic()))
 
     def _index(self) -> DeadLetterIndex:
         if self._cluster.index is None:
@@ -235,10 +252,10 @@ class Redrives:
     def _run(self, carried: CarriedRedrive) -> None:
         """In its thread: note it, run the job, note how it ended."""
         judged = carried.judged
-        write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         try:
-            job = self._free_job(judged)
+            write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
             with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
+                job = self._free_job(judged)
                 carried.tally = job.run(
                     judged.chosen.wanted,
                     progress=lambda tally: setattr(carried, "tally", tally),

@@ -32,6 +32,8 @@ _OF_CAUSES: Final = frozenset({"topic", "group"})
 #: Where the list goes on, and that it is asked for without any filter.
 BEHIND: Final = "behind"
 LIST: Final = "list"
+#: Digits of a number that SQLite can hold.
+_DIGITS: Final = 18
 #: Characters that a value may have.
 _LONGEST: Final = 1_000
 
@@ -152,7 +154,7 @@ def place_text(place: Place) -> str:
 
 def _place(text: str) -> Place:
     try:
-        at_ms, topic, partition, offset = map(int, text.split("."))
-    except ValueError:
-        raise Refused(400, f"{BEHIND}={text!r} is no place: begin the list anew") from None
-    return Place(at_ms, topic, partition, offset)
+        numbers = [int(each) for each in text.split(".") if len(each) <= _DIGITS]
+        return Place(*numbers)
+    except (TypeError, ValueError):
+        raise Refused(400, f"{BEHIND}={text[:80]!r} is no place: begin the list anew") from None

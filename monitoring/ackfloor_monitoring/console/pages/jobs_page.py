@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ackfloor.dead_letters.kafka.redrive_notes import state_of
@@ -22,12 +22,13 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 
     follower = cluster.index.follower
     found = [(topic, note) for topic, notes in list(follower.jobs.items()) for note in notes]
     found.sort(key=lambda each: -each[1].began_ms)
-    rows = [_row(cluster, topic, note) for topic, note in found[:MOST]]
+    busy = {topic for topic, note in found if state_of(note) is JobState.RUNNING}
+    rows = [_row(cluster, topic, note, busy) for topic, note in found[:MOST]]
     running = any(row["state"] is JobState.RUNNING for row in rows)
     return {"rows": rows, "running": running, "error": follower.error}
 
 
-def _row(cluster: Cluster, topic: str, note: JobNote) -> Mapping[str, Any]:
+def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> Mapping[str, Any]:
     state = state_of(note)
     resumed = state in {JobState.SILENT, JobState.STOPPED} and note.asked
     goes_on = cluster.commands.asks_kafka("dlq replay", topic, f"--resume={note.job}")
@@ -35,8 +36,8 @@ def _row(cluster: Cluster, topic: str, note: JobNote) -> Mapping[str, Any]:
         "topic": topic,
         "note": note,
         "state": state,
-        # What has not said that it ended may still write.
-        "ends": note.state is JobState.RUNNING,
+        # What has not said that it ended may still write, unless another one does.
+        "ends": state is JobState.RUNNING or (state is JobState.SILENT and topic not in busy),
         "resume": goes_on if resumed and not note.asked.get("edit") else "",
     }
 
