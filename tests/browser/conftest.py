@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor.operations import run_client
+from ackfloor_monitoring.console.reads import cluster_facts, searches
 from tests.browser.window import WIDE, Window
 from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this folder, too
 from tests.monitoring.console.conftest import bootstrap_servers  # noqa: F401 -- likewise
@@ -80,6 +81,9 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.2)
     monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.2)
+    # A run that is not answered for in time is gone from the pages, and what was opened with it.
+    monkeypatch.setattr(run_client, "STATE_S", 60.0)
+    monkeypatch.setattr(searches, "PATIENCE_S", 120.0)
     leave_untraced(monkeypatch)
 
 

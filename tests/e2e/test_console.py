@@ -147,8 +147,9 @@ def test_an_operator_moves_what_holds_a_key(make_stage: Callable[..., Stage]) ->
     dead = committed_records(stage.servers, f"{stage.topic}--{stage.group}--dlq")
     assert [message.value() for message in dead] == [b"bad"]
     listed = ackfloor(
-        "actions", "ls", "-o", "json", cwd=stage.folder, ACKFLOOR_BOOTSTRAP_SERVERS=stage.servers
-    )
+        *("actions", "ls", "-o", "json", "--group", stage.group), cwd=stage.folder,
+        ACKFLOOR_BOOTSTRAP_SERVERS=stage.servers,
+    )  # fmt: skip
     [note] = json.loads(listed.stdout)
     assert (note["action"], note["state"], note["program"], note["group"], note["counts"]) == (
         "lanes dead-letter", "done", "console", stage.group, {"done": 1},

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from ackfloor.testing import KafkaCluster
+from ackfloor_monitoring.console.reads import searches
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +15,9 @@ def bootstrap_servers() -> Iterator[str]:
     """One of their own: an index reads every dead-letter topic that a broker has."""
     with KafkaCluster() as cluster:
         yield cluster.bootstrap_servers
+
+
+@pytest.fixture(autouse=True)
+def patient_searches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine an answer may take longer than a person would wait."""
+    monkeypatch.setattr(searches, "PATIENCE_S", 120.0)

@@ -59,6 +59,7 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Notes:
     monkeypatch.setattr(ActionLog, "newest", lambda *_: list(reversed(found.written)))
     monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.05)
     monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.05)
+    monkeypatch.setattr(cluster_facts, "PATIENCE_S", 60.0)
     return found
 
 
