@@ -35,8 +35,7 @@ def test_a_lane_is_chosen_moved_and_gone(
         window = look(f"http://{served.host}")
         window.open("/")
         page = window.page
-        page.keyboard.type("gl")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Lanes")
+        window.type_for("gl", "Lanes")
         chosen = page.get_by_role("checkbox", name="Choose orders/0/0").first
         chosen.check()
         seen = page.get_by_text("As of").inner_text()
@@ -130,7 +129,7 @@ def test_a_cause_is_redriven_in_four_clicks(
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_text("120 of 120 sent.")).to_be_visible()
         readable(window, "what was done")
-        page.keyboard.type("gj")
+        window.type_for("gj", "Jobs")
         expect(page.get_by_text("120 of 120 replayed").first).to_be_visible()
         readable(window, "jobs")
         window.clean()

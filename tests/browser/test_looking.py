@@ -134,8 +134,8 @@ def test_pages_by_keyboard(run: Run, kafka: Kafka, look: Look) -> None:
         window.open("/")
         page = window.page
         for keys, title in (("gi", "In flight"), ("go", "Overview")):
-            page.keyboard.type(keys)
-            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            window.type_for(keys, title)
+        page.wait_for_load_state("load")
         page.keyboard.press("Control+g")
         page.keyboard.press("i")
         page.keyboard.press("Tab")

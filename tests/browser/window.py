@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +13,8 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Request, expect
 
 #: Milliseconds that a page has for what a test expects of it, on a busy machine.
 PATIENCE_MS = 60_000
+#: Times that a person presses keys.
+TRIES = 10
 #: The widths of a desk and of a phone, in pixels.
 WIDE, NARROW = 1280, 390
 
@@ -42,6 +45,17 @@ class Window:
     def open(self, path: str) -> None:
         """Go to a page of the console."""
         self.page.goto(f"{self.home}{path}")
+
+    def type_for(self, keys: str, title: str) -> None:
+        """Go to a page by its keys, as a person does: again where nothing has come of it."""
+        heading = self.page.get_by_role("heading", level=1)
+        for _ in range(TRIES):
+            self.page.wait_for_load_state("load")
+            self.page.keyboard.type(keys)
+            with suppress(AssertionError):
+                expect(heading).to_have_text(title, timeout=PATIENCE_MS / TRIES)
+                return
+        expect(heading).to_have_text(title)
 
     def screenshot(self, file: Path) -> Path:
         """The whole page as a picture."""
