@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from socket import gethostname
 from typing import Any
 
+from ackfloor.dead_letters.rules.redrive_tally import Tally
 from ackfloor.operations.action_notes import ActionNote, ActionState
 
 
@@ -46,6 +48,17 @@ class Ending:
 def counts_of(done: int, **others: int) -> dict[str, int]:
     """The counts of an action: how many were done, and of what else there were some."""
     return {"done": done, **{name: count for name, count in others.items() if count}}
+
+
+def end_by_tallies(ending: Ending, tallies: Sequence[Tally]) -> None:
+    """A job ends as its tallies say: what it sent, what it left out and why, what it did not do."""
+    ending.whole = all(tally.complete for tally in tallies)
+    ending.error = next((tally.stopped for tally in tallies if tally.stopped), "")
+    counts = Counter({"done": sum(tally.sent for tally in tallies)})
+    for tally in tallies:
+        counts.update({why.value: count for why, count in tally.left.items()})
+        counts.update({"remaining": tally.remaining} if tally.remaining else {})
+    ending.counts = dict(counts)
 
 
 def new_note(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -31,17 +30,18 @@ from ackfloor.dead_letters.commands.redrive_views import (
     text_of,
 )
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
+from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Wanted
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.errors import RedriveBusy
 from ackfloor.operations import Ending
+from ackfloor.operations.noted import end_by_tallies
 from ackfloor.redrive import parse_rate
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:
     from ackfloor.cli.shared.noting import Noting
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
-    from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 
 __all__ = ["Part", "carry_out", "rate_of"]
 
@@ -120,10 +120,10 @@ def carry_out(
         _previews(parts)
     for part in parts:
         if (other := part.job.active()) is not None:
-            raise RedriveBusy(_busy_text(part.job.order.dlq, other))
+            raise RedriveBusy(busy_text(part.job.order.dlq, other))
     with _noted(parts, noting) as ending:
         tallies = _run(parts, as_json=as_json)
-        _end(ending, tallies)
+        end_by_tallies(ending, tallies)
     if not all(tally.complete for tally in tallies):
         some = any(tally.sent for tally in tallies)
         raise typer.Exit(Exit.PARTIAL if some else Exit.FAILURE)
@@ -137,24 +137,6 @@ def _noted(parts: Sequence[Part], noting: Noting | None) -> AbstractContextManag
     groups = {parsed.group for topic in topics if (parsed := parse_topic(topic)) is not None}
     group = groups.pop() if len(groups) == 1 else ""
     return noting.of(topics, group, parts[0].job.order.job)
-
-
-def _end(ending: Ending, tallies: Sequence[Tally]) -> None:
-    """Note how a job ended: what it sent, what it left out and why, what it had no time for."""
-    ending.whole = all(tally.complete for tally in tallies)
-    ending.error = next((tally.stopped for tally in tallies if tally.stopped), "")
-    counts = Counter({"done": sum(tally.sent for tally in tallies)})
-    for tally in tallies:
-        counts.update({why.value: count for why, count in tally.left.items()})
-        counts.update({"remaining": tally.remaining} if tally.remaining else {})
-    ending.counts = dict(counts)
-
-
-def _busy_text(dlq: str, other: JobNote) -> str:
-    return (
-        f"job {other.job} of {other.by} runs on {dlq}: {other.done:,} of {other.wanted:,} "
-        f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
-    )
 
 
 def _previews(parts: list[Part]) -> list[tuple[Part, Preview]]:

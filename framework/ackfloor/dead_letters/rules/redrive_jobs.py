@@ -142,6 +142,14 @@ class Jobs:
         return sorted(self.notes.values(), key=lambda each: (-each.began_ms, each.job))
 
 
+def busy_text(dlq: str, other: JobNote) -> str:
+    """Why no job can begin on a dead-letter topic while another one runs there."""
+    return (
+        f"job {other.job} of {other.by} runs on {dlq}: {other.done:,} of {other.wanted:,} "
+        f"done; wait for its end, or end it: ackfloor dlq cancel {dlq} {other.job}"
+    )
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)

@@ -11,10 +11,11 @@ import typer
 
 from ackfloor import SettingError
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.dead_letters.commands.selection import place_of
+from ackfloor.dead_letters.commands.dlq_replay import Replay
+from ackfloor.dead_letters.commands.selection import Places, place_of
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, TO_SOURCE
-from ackfloor.redrive import Disposition, Order, job_name, parse_rate
+from ackfloor.redrive import Disposition, Order, job_name, parse_rate, select
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
@@ -76,7 +77,7 @@ class Redrive:
         """What its note says of it."""
         given = {"to": self.to, "rate": self.rate} if self.action == "replay" else {}
         selects = {**self._selects().to_dict(), "text": self.query.given["text"]}
-        return {"places": self._texts(), "filter": selects, **given}
+        return {"places": self._named().texts(), "filter": selects, **given}
 
     def asked(self, ends: Mapping[int, int], topic_id: str) -> dict[str, Any]:
         """What the job's own note says, so that `ackfloor dlq replay --resume` goes on with it.
@@ -87,16 +88,10 @@ class Redrive:
         given = self.query.given
         if self.action != "replay" or given["text"] or given["header"]:
             return {}
-        return {
-            "places": self._texts(),
-            "filter": {} if self.places else self._selects().to_dict(),
-            "to": self.to,
-            "max": None,
-            "max_replays": MAX_REPLAYS,
-            "ends": {str(partition): end for partition, end in ends.items()},
-            "topic_id": topic_id,
-            "edit": "",
-        }
+        selects = DeadLetterFilter() if self.places else self._selects()
+        return Replay(
+            self._named(), selects, self.to, None, MAX_REPLAYS, dict(ends), topic_id
+        ).to_dict()
 
     def _selects(self) -> DeadLetterFilter:
         """Which of them, as the command line says it."""
@@ -113,8 +108,8 @@ class Redrive:
             release=given["release"] or None,
         )
 
-    def _texts(self) -> list[str]:
-        return [f"{self.topic}/{partition}/{offset}" for partition, offset in self.places]
+    def _named(self) -> Places:
+        return Places(self.topic, select(self.places) if self.places else None)
 
 
 def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redrive:

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Final
 
 from ackfloor import AckfloorError, SettingError
 from ackfloor.cli.shared.run_address import checked_reason
+from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.errors import RedriveBusy
-from ackfloor.operations import ActionNote, Ending, new_note, noted
+from ackfloor.operations import ActionNote, new_note, noted
+from ackfloor.operations.noted import end_by_tallies
 from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
@@ -243,10 +245,7 @@ class Redrives:
         """Raises RedriveBusy where another job runs on the topic."""
         job = self._job(judged.order, judged.chosen.topic_id)
         if (other := job.active()) is not None:
-            raise RedriveBusy(
-                f"nothing was done: job {other.job} of {other.by} runs on this topic; wait for its "
-                f"end, or end it: ackfloor dlq cancel {judged.order.dlq} {other.job}"
-            )
+            raise RedriveBusy(f"nothing was done: {busy_text(judged.order.dlq, other)}")
         return job
 
     def _run(self, carried: CarriedRedrive) -> None:
@@ -261,7 +260,7 @@ class Redrives:
                     progress=lambda tally: setattr(carried, "tally", tally),
                     stopping=carried.stop.is_set,
                 )
-                _end(ending, carried.tally)
+                end_by_tallies(ending, [carried.tally])
         except AckfloorError as exc:
             carried.error = str(exc)
         except Exception as exc:
@@ -275,11 +274,3 @@ def _places(wanted: Wanted) -> Iterator[tuple[int, int]]:
     for partition, offsets in wanted.items():
         for offset in offsets:
             yield partition, offset
-
-
-def _end(ending: Ending, tally: Tally) -> None:
-    """An action ends as the tally of its job says."""
-    ending.whole, ending.error = tally.complete, tally.stopped
-    ending.counts = {"done": tally.sent, **{why.value: n for why, n in tally.left.items()}}
-    if tally.remaining:
-        ending.counts["remaining"] = tally.remaining
