@@ -16,7 +16,7 @@ from ackfloor_monitoring.console.reads import cluster_facts, searches
 from tests.browser.window import WIDE, Window
 from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this folder, too
 from tests.monitoring.console.conftest import bootstrap_servers  # noqa: F401 -- likewise
-from tests.monitoring.console.test_console_pages import Kafka, Run
+from tests.monitoring.console.test_console_pages import kafka, run  # noqa: F401 -- likewise
 from tests.processes import leave_untraced
 
 CHROMIUM = shutil.which("chromium")
@@ -85,20 +85,3 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_client, "STATE_S", 60.0)
     monkeypatch.setattr(searches, "PATIENCE_S", 120.0)
     leave_untraced(monkeypatch)
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """One run whose worker has nothing to say."""
-    made = Run()
-    yield made
-    made.metrics.stop()
-
-
-@pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
-    """A cluster with one group."""
-    made = Kafka()
-    monkeypatch.setattr(cluster_facts, "looks", made)
-    yield made
-    made.answers.set()

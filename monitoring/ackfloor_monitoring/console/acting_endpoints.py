@@ -19,6 +19,7 @@ from ackfloor.operations import ActionNote
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.acts.acting import by_of
+from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields, form_of, headers_of
 from ackfloor_monitoring.console.rendering import rendered
 
@@ -40,11 +41,15 @@ class JudgedForm(Protocol):
 
 
 class Desk(Protocol[J]):
-    """Judges forms and carries them out: `Acting` and `Redrives`; see there."""
+    """Judges forms and carries them out: `Acting`, `Redrives` and `Cancels`; see there."""
 
     @property
     def asking(self) -> Executor:
         """Where its methods are to be called."""
+
+    @property
+    def kept(self) -> KeptForms[J, Any]:
+        """What it has judged, by the ids of their notes, and what came of it."""
 
     @property
     def template(self) -> str:
@@ -52,12 +57,6 @@ class Desk(Protocol[J]):
 
     def judge(self, form: Fields, person: Person, address: str) -> J:
         """What a form would do; raises SettingError, AckfloorError, Refused."""
-
-    def judged(self, id_: str) -> J | None:
-        """What was judged under the id of its note."""
-
-    def carried(self, id_: str) -> object | None:
-        """What came of it, once it is confirmed."""
 
     def carry_out(self, judged: J, reason: str) -> None:
         """Do it, once; raises SettingError."""
@@ -112,7 +111,7 @@ class ActingEndpoints(Generic[J]):
 
     def _shown(self, request: Request, identity: Identity, judged: J, why: str = "") -> Response:
         desk = self._of(request)
-        carried = desk.carried(judged.note.id)
+        carried = desk.kept.carried(judged.note.id)
         return rendered(
             desk.template,
             400 if why else 200,
@@ -138,7 +137,7 @@ class ActingEndpoints(Generic[J]):
         return self._desks[name]
 
     def _judged(self, request: Request) -> J:
-        found = self._of(request).judged(request.path_params["order"])
+        found = self._of(request).kept.judged(request.path_params["order"])
         if found is None:
             raise Refused(404, "no such order any more: the page of actions shows what was done")
         return found

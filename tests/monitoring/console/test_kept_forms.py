@@ -11,6 +11,7 @@ from ackfloor_monitoring.console.acts.kept_forms import LONGEST_S, KeptForms
 class Carried:
     """What came of one."""
 
+    error: str = ""
     over: bool = False
 
 

@@ -6,9 +6,8 @@ once is done once: a form that is sent again leads to what came of it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackfloor import AckfloorError
@@ -25,15 +24,13 @@ from ackfloor.operations import (
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import Order, read_order
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 PROGRAM: Final = "console"
-
-log = logging.getLogger("ackfloor.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class Carried:
     reason: str
     outcome: LaneOutcome | PauseOutcome | None = None
     error: str = ""
-    over: bool = field(default=False)
+    over: bool = False
 
 
 class Acting:
@@ -84,7 +81,7 @@ class Acting:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._kept = KeptForms[Judged, Carried]()
+        self.kept = KeptForms[Judged, Carried]()
 
     def judge(self, form: Fields, person: Person, address: str) -> Judged:
         """What the order of a form would do; nothing is done.
@@ -110,16 +107,8 @@ class Acting:
             arguments={**order.does.arguments(runs), "from": address},
         )
         judged = Judged(order, note, would, list(runs.tokens), runs.unreached)
-        self._kept.keep(note.id, judged)
+        self.kept.keep(note.id, judged)
         return judged
-
-    def judged(self, id_: str) -> Judged | None:
-        """An order that was judged; None where it was too long ago."""
-        return self._kept.judged(id_)
-
-    def carried(self, id_: str) -> Carried | None:
-        """An order that was confirmed; None for others."""
-        return self._kept.carried(id_)
 
     def carry_out(self, judged: Judged, reason: str) -> None:
         """Do it, once.
@@ -129,17 +118,10 @@ class Acting:
         """
         order = judged.order.with_reason(reason)
         made = Carried(judged, " ".join(reason.split()))
-        if not self._kept.begin(judged.note.id, made):
+        if not self.kept.begin(judged.note.id, made):
             return
-        try:
+        with carrying(made, judged.note):
             self._do(order.does, made)
-        except AckfloorError as exc:
-            made.error = str(exc)
-        except Exception as exc:
-            log.exception("%s failed", judged.note.id)
-            made.error = f"{type(exc).__name__}: {exc}; the console's log has more"
-        finally:
-            made.over = True
 
     def stop(self, judged: Judged) -> None:
         """There is nothing to end: runs answer within seconds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ackfloor import AckfloorError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.operations import ActionNote, new_note, noted
@@ -13,7 +12,7 @@ from ackfloor.redrive import JobNote
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -62,7 +61,7 @@ class Cancels:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._kept = KeptForms[JudgedCancel, CarriedCancel]()
+        self.kept = KeptForms[JudgedCancel, CarriedCancel]()
 
     def judge(self, form: Fields, person: Person, address: str) -> JudgedCancel:
         """Which job is meant; nothing is done.
@@ -85,16 +84,8 @@ class Cancels:
             arguments={"job": name, "from": address},
         )
         judged = JudgedCancel(note, topic, job)
-        self._kept.keep(note.id, judged)
+        self.kept.keep(note.id, judged)
         return judged
-
-    def judged(self, id_: str) -> JudgedCancel | None:
-        """What was judged under this id; None where it was too long ago."""
-        return self._kept.judged(id_)
-
-    def carried(self, id_: str) -> CarriedCancel | None:
-        """What came of it, once it is confirmed."""
-        return self._kept.carried(id_)
 
     def carry_out(self, judged: JudgedCancel, reason: str) -> None:
         """End the job, once; raises SettingError for a reason that is too long."""
@@ -103,19 +94,15 @@ class Cancels:
 
         text = checked_reason("reason", " ".join(reason.split()))
         made = CarriedCancel()
-        if not self._kept.begin(judged.note.id, made):
+        if not self.kept.begin(judged.note.id, made):
             return
         begun = replace(judged.note, reason=text)
-        try:
+        with carrying(made, begun):
             write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
             with noted(begun, write, job=True) as ending:
                 options = self._cluster.options()
                 made.job = cancelled(options, judged.topic, judged.job.job, begun.by)
                 ending.counts = {"done": made.job.done, "wanted": made.job.wanted}
-        except AckfloorError as exc:
-            made.error = str(exc)
-        finally:
-            made.over = True
 
     def stop(self, judged: JudgedCancel) -> None:
         """There is nothing to end: it takes seconds."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ackfloor import AckfloorError
 from ackfloor.operations import TOPIC, ActionLog, ActionNote, redacted
+from ackfloor_monitoring.console.acts.kept_forms import Carrying
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 log = logging.getLogger("ackfloor.console")
@@ -33,3 +35,17 @@ def writer_of(cluster: Cluster, unnoted: Callable[[str], None]) -> Callable[[Act
         written.append(note)
 
     return write
+
+
+@contextmanager
+def carrying(carried: Carrying, note: ActionNote) -> Iterator[None]:
+    """What is done within is over at its end, however it ends; a failure is kept for its page."""
+    try:
+        yield
+    except AckfloorError as exc:
+        carried.error = str(exc)
+    except Exception as exc:
+        log.exception("%s failed", note.id)
+        carried.error = f"{type(exc).__name__}: {exc}; the console's log has more"
+    finally:
+        carried.over = True

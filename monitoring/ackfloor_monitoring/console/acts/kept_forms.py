@@ -19,8 +19,9 @@ LONGEST_S: Final = 900.0
 
 
 class Carrying(Protocol):
-    """What came of a form that was confirmed."""
+    """What came of a form that was confirmed: why it failed, and whether it is over."""
 
+    error: str
     over: bool
 
 

@@ -10,7 +10,6 @@ begin where that fails. When the console ends, its jobs end after their transact
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import MANY
 from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
@@ -48,8 +47,6 @@ MOST_KEPT: Final = 50
 MOST_JOBS: Final = 8
 #: Seconds that an ending console waits for the transactions of its jobs.
 GRACE_S: Final = 15.0
-
-log = logging.getLogger("ackfloor.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +113,7 @@ class Redrives:
         self._cluster = cluster
         #: Where its methods are to be called.
         self.asking = cluster.asking
-        self._kept = KeptForms[JudgedRedrive, CarriedRedrive](MOST_KEPT)
+        self.kept = KeptForms[JudgedRedrive, CarriedRedrive](MOST_KEPT)
         self._beginning = threading.Lock()
         self._ending = False
 
@@ -154,16 +151,8 @@ class Redrives:
         preview, other = job.preview(some), job.active()
         tried = min(TRIED, len(chosen))
         judged = JudgedRedrive(redrive, note, order, chosen, preview, tried, other, left_out)
-        self._kept.keep(note.id, judged)
+        self.kept.keep(note.id, judged)
         return judged
-
-    def judged(self, id_: str) -> JudgedRedrive | None:
-        """A redrive that was judged; None where it was too long ago."""
-        return self._kept.judged(id_)
-
-    def carried(self, id_: str) -> CarriedRedrive | None:
-        """A redrive that was confirmed; None for others."""
-        return self._kept.carried(id_)
 
     def carry_out(self, judged: JudgedRedrive, reason: str) -> None:
         """Begin it, once.
@@ -174,7 +163,7 @@ class Redrives:
         text = checked_reason("reason", " ".join(reason.split()))
         made = CarriedRedrive(judged, text)
         with self._beginning:
-            if self._kept.carried(judged.note.id) is not None:
+            if self.kept.carried(judged.note.id) is not None:
                 return
             self._refuse_too_many(judged)
             thread = threading.Thread(
@@ -182,11 +171,11 @@ class Redrives:
             )
             made.thread = thread
             thread.start()
-            self._kept.begin(judged.note.id, made)
+            self.kept.begin(judged.note.id, made)
 
     def _refuse_too_many(self, judged: JudgedRedrive) -> None:
         """Raises SettingError where another job has to end first, or the console ends."""
-        running = self._kept.under_way()
+        running = self.kept.under_way()
         if self._ending or len(running) >= MOST_JOBS:
             why = "the console ends" if self._ending else "so many run in this console"
             raise SettingError("jobs", len(running), why, "try again later")
@@ -197,14 +186,14 @@ class Redrives:
 
     def stop(self, judged: JudgedRedrive) -> None:
         """End its job after the transaction under way."""
-        if (carried := self._kept.carried(judged.note.id)) is not None:
+        if (carried := self.kept.carried(judged.note.id)) is not None:
             carried.stop.set()
 
     def close(self) -> None:
         """Have the jobs end after their transaction, and begin no other one."""
         with self._beginning:
             self._ending = True
-        running = self._kept.under_way()
+        running = self.kept.under_way()
         for each in running:
             each.stop.set()
         until_s = time.monotonic() + GRACE_S
@@ -251,7 +240,7 @@ class Redrives:
     def _run(self, carried: CarriedRedrive) -> None:
         """In its thread: note it, run the job, note how it ended."""
         judged = carried.judged
-        try:
+        with carrying(carried, judged.note):
             write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
             with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
                 job = self._free_job(judged)
@@ -261,13 +250,6 @@ class Redrives:
                     stopping=carried.stop.is_set,
                 )
                 end_by_tallies(ending, [carried.tally])
-        except AckfloorError as exc:
-            carried.error = str(exc)
-        except Exception as exc:
-            log.exception("job %s failed", judged.order.job)
-            carried.error = f"{type(exc).__name__}: {exc}; the console's log has more"
-        finally:
-            carried.over = True
 
 
 def _places(wanted: Wanted) -> Iterator[tuple[int, int]]:

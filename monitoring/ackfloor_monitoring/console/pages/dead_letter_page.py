@@ -38,7 +38,7 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
     except typer.BadParameter:
         raise Refused(404, f"{place} is no place of a dead letter") from None
     try:
-        found = one_dead_letter(cluster.brokers.options(), *named)
+        found = one_dead_letter(cluster.options(), *named)
     except RedriveRefused as exc:
         raise Refused(404, str(exc)) from None
     except AckfloorError as exc:

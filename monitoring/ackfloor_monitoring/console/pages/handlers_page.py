@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ackfloor.cli.handlers.handler_list import paused_text
 from ackfloor_monitoring.console.pages.console_page import Known, Page
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
@@ -15,11 +14,7 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:  # noqa: ARG001 
     runs = known.runs.value
     if runs is None:
         return {"handlers": [], "taken_ms": []}
-    handlers = [
-        {**row, "paused": paused_text(row) if row["paused_in"] else row["held_reason"]}
-        for row in runs.handlers()
-    ]
-    handlers.sort(key=lambda row: (row["group"], row["handler"], row["run"]))
+    handlers = sorted(runs.handlers(), key=lambda row: (row["group"], row["handler"], row["run"]))
     return {"handlers": handlers, "taken_ms": [runs.taken_ms]}
 
 

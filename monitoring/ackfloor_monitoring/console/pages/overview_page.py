@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ackfloor.cli.handlers.handler_list import paused_text
 from ackfloor.cli.status.status_line import State
 from ackfloor_monitoring.console.pages.console_page import AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
@@ -27,16 +26,12 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
     """What the template shows."""
     runs, kafka = known.runs.value, None if known.kafka is None else known.kafka.value
     found = cluster.entries(runs, kafka)
-    handlers = [
-        {**row, "paused": paused_text(row) if row["paused_in"] else row["held_reason"]}
-        for row in (runs.handlers() if runs is not None else ())
-    ]
     return {
         "closer": CLOSER,
         "wrong": [each for each in found if each.line.state is State.wrong],
         "notes": [each for each in found if each.line.state is State.note],
         "groups": list(kafka.groups()) if kafka is not None else [],
-        "handlers": handlers,
+        "handlers": list(runs.handlers()) if runs is not None else [],
         "runs": runs.answers if runs is not None else [],
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }

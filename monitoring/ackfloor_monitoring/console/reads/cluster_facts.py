@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ackfloor.cli.handlers.handler_list import handler_rows
+from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
 from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
 from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.shared.parameters import Brokers
@@ -62,10 +62,11 @@ class OfRuns:
         return sorted({each.group for each in self.answers if each.group})
 
     def handlers(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each handler of each run that answered."""
+        """A row for each handler of each run that answered; "paused" says by whom and why."""
         for answer in self._there():
             for row in handler_rows(answer.state, answer.run):
-                yield {**row, "group": answer.group}
+                paused = paused_text(row) if row["paused_in"] else row["held_reason"]
+                yield {**row, "group": answer.group, "paused": paused}
 
     def running(self) -> Iterator[Mapping[str, Any]]:
         """A row for each delivery in flight that a run names."""
@@ -156,7 +157,7 @@ class Cluster:
     ) -> None:
         self.name = name
         self.asking = asking
-        self.brokers = brokers
+        self._brokers = brokers
         self.index = index
         self._token_files = token_files
         self._listen = list(listen) if listen else None
@@ -171,7 +172,7 @@ class Cluster:
 
     def options(self) -> KafkaOptions:
         """How its brokers are reached; raises ConfigError."""
-        return self.brokers.options()
+        return self._brokers.options()
 
     def runs_of(self, group: str) -> Runs:
         """The runs of a group, asked now, with their tokens; one that is away is named as well.
@@ -189,7 +190,7 @@ class Cluster:
                 continue
             file = self._token_files.get(answer.run)
             try:
-                tokens[answer.run] = credentials(answer.run, file, self.brokers.source)[1]
+                tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
             except ControlFailed as exc:
                 # It names the options of a command.
                 unreached[answer.run] = str(exc).replace("--listen or --token", "--run-token")
@@ -200,14 +201,14 @@ class Cluster:
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        found = OfRuns(answers_of(self._listen, self.brokers.source), taken_ms)
+        found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
         self._groups = found.groups
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         return found
 
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()
-        found = list(looks(self.brokers.options(), self._groups or None))
+        found = list(looks(self.options(), self._groups or None))
         lines = [
             line
             for look in found
