@@ -300,6 +300,7 @@ class Endpoints:
             "sees_keys": identity.person.may(Right.see_payloads),
             **self._menu(page, cluster),
             "late": known.late(),
+            "silent": known.silent(),
             **page.facts(cluster, known),
         }
 

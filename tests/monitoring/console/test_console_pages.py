@@ -20,7 +20,7 @@ from ackfloor_monitoring.console import web
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
-from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.console.reads import cluster_facts, last_answers
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
@@ -188,6 +188,27 @@ def test_a_slow_cluster_shows_what_it_has_and_says_what_is_late(
             text = next(text for _, text in events if kafka.error in text)
     assert f"Kafka has not answered: {kafka.error}" in words(text)
     assert "billing 1 300" in words(text)
+
+
+def test_a_run_that_misses_an_answer_stays_for_a_while(
+    run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it said last is still there, and marked as old; then it is gone."""
+    del kafka
+    delivery = RunningDelivery("orders", 0, 5, 1, running_s=7.0, left_s=3.0)
+    run.show(running=1, oldest=(delivery,), breaker=OPEN)
+    with console_of(run.listen) as console, console.events(f"{IN_FLIGHT}/events") as events:
+        assert any("orders/0/5" in text and "does not answer" not in text for _, text in events)
+        run.metrics.stop()
+        text = next(text for _, text in events if "does not answer" in text)
+        assert f"The run at {run.listen} does not answer: what is shown of it is as of" in text
+        assert "orders/0/5" in text
+        overview = words(console.ask(OVERVIEW).text)
+        assert "70 records withheld" in overview
+        assert "does not answer: what is shown" in overview
+        monkeypatch.setattr(last_answers, "KEPT_MS", 0)
+        assert any("No record is in flight" in words(text) for _, text in events)
+        assert "70 records withheld" not in words(console.ask(OVERVIEW).text)
 
 
 def test_a_question_that_fails_is_logged_and_shown(

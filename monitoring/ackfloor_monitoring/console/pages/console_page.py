@@ -6,12 +6,13 @@ address asks, and stays as it is: nothing jumps under who reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfActions, OfKafka, OfRuns
+from ackfloor_monitoring.console.reads.last_answers import LastAnswer
 from ackfloor_monitoring.console.reads.refreshed import Answer
 
 
@@ -36,6 +37,10 @@ class Known:
         if self.actions is not None:
             found.append(_late("The topic of actions has", self.actions))
         return [text for text in found if text]
+
+    def silent(self) -> Sequence[LastAnswer]:
+        """What the runs that do not answer now said a while ago."""
+        return () if self.runs.value is None else self.runs.value.silent
 
 
 def _late(name: str, answer: Answer[Any]) -> str:

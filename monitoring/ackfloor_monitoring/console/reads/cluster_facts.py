@@ -29,6 +29,7 @@ from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from ackfloor_monitoring.console.reads.last_answers import LastAnswer, LastAnswers
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
 
 if TYPE_CHECKING:
@@ -50,47 +51,52 @@ class OfRuns:
     """What the runs said.
 
     Attributes:
+        answers: of all runs, now.
+        silent: what those that do not answer now said a while ago.
         taken_ms: when they were asked, in milliseconds since 1970.
     """
 
     answers: Sequence[RunAnswer]
+    silent: Sequence[LastAnswer]
     taken_ms: int
 
     @property
     def groups(self) -> Sequence[str]:
         """Those of the runs that answered."""
-        return sorted({each.group for each in self.answers if each.group})
+        return sorted({each.group for each in self.known() if each.group})
 
     def handlers(self) -> Iterator[Mapping[str, Any]]:
         """A row for each handler of each run that answered; "paused" says by whom and why."""
-        for answer in self._there():
+        for answer in self.known():
             for row in handler_rows(answer.state, answer.run):
                 paused = paused_text(row) if row["paused_in"] else row["held_reason"]
                 yield {**row, "group": answer.group, "paused": paused}
 
     def running(self) -> Iterator[Mapping[str, Any]]:
         """A row for each delivery in flight that a run names."""
-        for answer in self._there():
+        for answer in self.known():
             for row in running_rows(answer.state):
                 yield {**row, "group": answer.group, "run": answer.run}
 
     def lanes(self) -> Iterator[Mapping[str, Any]]:
         """A row for each blocked lane and quarantined key that a run names."""
-        for answer in self._there():
+        for answer in self.known():
             for row in lane_rows(answer.state, answer.run):
                 yield {**row, "group": answer.group}
 
     def lane_counts(self) -> Counter[tuple[str, str]]:
         """Group and handler -> how many lanes and keys wait, also those that no run names."""
         found = Counter[tuple[str, str]]()
-        for answer in self._there():
+        for answer in self.known():
             for kind in STATES:
                 for name, (count, _) in lane_totals(answer.state, kind).items():
                     found[answer.group, name] += count
         return found
 
-    def _there(self) -> Iterator[RunAnswer]:
-        return (each for each in self.answers if not each.error)
+    def known(self) -> Iterator[RunAnswer]:
+        """What each run said last."""
+        yield from (each for each in self.answers if not each.error)
+        yield from (each.answer for each in self.silent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,7 @@ class Cluster:
         self.commands = NextCommands.after(self._listen, brokers)
         self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
+        self._last = LastAnswers()
         #: Of each run that has answered, its group: a run that is away may still be of it.
         self._group_of: dict[str, str] = {}
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
@@ -201,7 +208,8 @@ class Cluster:
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        found = OfRuns(answers_of(self._listen, self._brokers.source), taken_ms)
+        answers = answers_of(self._listen, self._brokers.source)
+        found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms)
         self._groups = found.groups
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         return found
@@ -222,7 +230,7 @@ class Cluster:
 
     def entries(self, runs: OfRuns | None, kafka: OfKafka | None) -> Sequence[Entry]:
         """What there is to say, the worst first, with what follows from it."""
-        answers = runs.answers if runs is not None else ()
+        answers = [*runs.answers, *(each.answer for each in runs.silent)] if runs else []
         lines = [*run_lines(answers, self.commands), *(kafka.lines if kafka is not None else ())]
         return entries(worst_first(with_handlers(lines, readers_of(answers))))
 
