@@ -84,7 +84,10 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        histories = [asyncio.create_task(each.keep_history()) for each in clusters]
         yield
+        for task in histories:
+            task.cancel()
         for each in redrives.values():
             await asyncio.to_thread(each.close)
 

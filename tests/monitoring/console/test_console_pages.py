@@ -20,9 +20,10 @@ from ackfloor_monitoring.console import web
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
-from ackfloor_monitoring.console.reads import cluster_facts, last_answers
+from ackfloor_monitoring.console.reads import cluster_facts, history, last_answers
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.framework.kafka.wire import until
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.samples import HANDLER, OPEN, handler, snapshot
 
@@ -148,6 +149,7 @@ def test_where_nothing_is_wrong_it_says_so(run: Run, kafka: Kafka) -> None:
         said = words(console.ask(OVERVIEW).text)
     assert "What is wrong Nothing." in said
     assert "ackfloor run starts one" in said
+    assert "plots come within a minute" in said
 
 
 def test_what_hangs_is_named_with_the_line_of_its_handler(run: Run, kafka: Kafka) -> None:
@@ -209,6 +211,20 @@ def test_a_run_that_misses_an_answer_stays_for_a_while(
         monkeypatch.setattr(last_answers, "KEPT_MS", 0)
         assert any("No record is in flight" in words(text) for _, text in events)
         assert "70 records withheld" not in words(console.ask(OVERVIEW).text)
+
+
+def test_the_last_hour_is_drawn(run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nobody looked when it began; what does not answer leaves a gap."""
+    monkeypatch.setattr(history, "EVERY_S", 0.02)
+    run.show(running=2)
+    with console_of(run.listen) as console:
+        until(lambda: kafka.asked >= 5)
+        with console.events(f"{OVERVIEW}/events") as events:
+            text = next(text for _, text in events if 'aria-label="Behind, at most 300"' in text)
+            assert "300 Behind" in words(text)
+            assert "2 In flight" in words(text)
+            run.metrics.stop()
+            assert any("- In flight" in words(text) for _, text in events)
 
 
 def test_a_question_that_fails_is_logged_and_shown(

@@ -1,4 +1,4 @@
-"""Overview: what is wrong, the worst first; groups, handlers and runs."""
+"""Overview: what is wrong, the worst first; figures over time, groups, handlers and runs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
         "groups": list(kafka.groups()) if kafka is not None else [],
         "handlers": list(runs.handlers()) if runs is not None else [],
         "runs": runs.answers if runs is not None else [],
+        "plots": cluster.history.plots(),
+        "plots_since_ms": cluster.history.since_ms,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
 

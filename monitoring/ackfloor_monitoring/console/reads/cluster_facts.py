@@ -6,6 +6,7 @@ away, and neither waits for the other. What is wrong, and its order, is what `ac
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from ackfloor_monitoring.console.reads import history
+from ackfloor_monitoring.console.reads.history import History
 from ackfloor_monitoring.console.reads.last_answers import LastAnswer, LastAnswers
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
 
@@ -93,6 +96,15 @@ class OfRuns:
                     found[answer.group, name] += count
         return found
 
+    def figures(self) -> dict[str, int]:
+        """What the history keeps of them; nothing where a run does not answer."""
+        if any(each.error for each in self.answers):
+            return {}
+        return {
+            "running": sum(row["running"] for row in self.handlers()),
+            "waiting": self.lane_counts().total(),
+        }
+
     def known(self) -> Iterator[RunAnswer]:
         """What each run said last."""
         yield from (each for each in self.answers if not each.error)
@@ -123,6 +135,11 @@ class OfKafka:
                 "retry": sum(open_in(each) for each in look.progress if each.kind == "retry"),
                 "dead": sum(open_in(each) for each in look.progress if each.kind == "dlq"),
             }
+
+    def figures(self) -> dict[str, int]:
+        """What the history keeps of them, of all groups together."""
+        groups = list(self.groups())
+        return {name: sum(row[name] for row in groups) for name in ("lag", "open", "retry", "dead")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +193,19 @@ class Cluster:
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
         self.actions = _refreshed(self._ask_actions, asking, KAFKA_EVERY_S)
+        self.history = History()
+
+    async def keep_history(self) -> None:
+        """Take a point of the history every few seconds, until this is cancelled."""
+        while True:
+            await asyncio.sleep(history.EVERY_S)
+            runs, kafka = await asyncio.gather(self.runs.look(), self.kafka.look())
+            figures = dict[str, int]()
+            if runs.value is not None and not runs.error:
+                figures |= runs.value.figures()
+            if kafka.value is not None and not kafka.error:
+                figures |= kafka.value.figures()
+            self.history.add(_now_ms(), figures)
 
     def options(self) -> KafkaOptions:
         """How its brokers are reached; raises ConfigError."""
