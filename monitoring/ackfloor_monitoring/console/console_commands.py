@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,14 @@ import typer
 
 from ackfloor import ConfigError, MissingExtra
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
-from ackfloor.operations.run_client import NoAddress, address_of
+from ackfloor.operations.run_client import NoAddress
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
+from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.shown_clusters import ONLY, shown_clusters
 from ackfloor_monitoring.serving.http_server import parse_listen
 
 
@@ -26,7 +27,9 @@ def console(
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="The address of a run to show, as `ackfloor run --listen` has it; repeatable.",
+            help="The address of a run to show, as `ackfloor run --listen` has it, or "
+            "dns+NAME:PORT for a run at each address of a name; with several clusters "
+            "NAME=ADDRESS; repeatable.",
             show_default="the one in the settings",
         ),
     ] = None,
@@ -39,8 +42,14 @@ def console(
         ),
     ] = None,
     cluster: Annotated[
-        str, typer.Option(help="What this Kafka cluster is called in the console's addresses.")
-    ] = "kafka",
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=FILE]",
+            help="What this Kafka cluster is called in the console's addresses; of several each, "
+            "with its settings file; repeatable.",
+            show_default=ONLY,
+        ),
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="Who may log in, and as what: a file of tokens.")
     ] = None,
@@ -98,7 +107,8 @@ def console(
             raise typer.BadParameter("goes with --token-file", param_hint="--add-token")
         typer.echo(add_token(token_file, add))
         return
-    host, port = _checked(listen, run or (), tls_certificate, tls_key)
+    host, port = _checked(listen, tls_certificate, tls_key)
+    shown = shown_clusters(cluster or (), run or (), brokers)
     token_files = dict(_token_file(each) for each in run_token_file or ())
     refuse_unsafe(listen, host, token_file, tls_certificate, role)
     public = None if url is None else public_url(url)
@@ -110,7 +120,7 @@ def console(
     secure = place.secure if public is None else public.scheme == "https"
     names = own_names(host, public)
     gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
-    serve(place, cluster, brokers, run, gate, Indexing(index_folder, index_rows), token_files)
+    serve(place, shown, gate, Indexing(index_folder, index_rows), token_files)
 
 
 def _token_file(given: str) -> tuple[str, Path]:
@@ -120,30 +130,22 @@ def _token_file(given: str) -> tuple[str, Path]:
         why = f"{given!r} names no file: write 127.0.0.1:9600=/run/secrets/token"
         raise typer.BadParameter(why, param_hint="--run-token-file")
     try:
-        address_of(address)
+        checked(address)
     except NoAddress as exc:
         why = str(exc).replace("--listen", "--run-token-file")
         raise typer.BadParameter(why, param_hint="--run-token-file") from exc
     return address, Path(file)
 
 
-def _checked(
-    listen: str, runs: Sequence[str], certificate: Path | None, key: Path | None
-) -> tuple[str, int]:
+def _checked(listen: str, certificate: Path | None, key: Path | None) -> tuple[str, int]:
     """Host and port of the console; refuses options that are wrong whatever there is to show.
 
     Raises:
         ConfigError: an address is none.
-        BadParameter: a key has no certificate, or a run's address is none.
+        BadParameter: a key has no certificate.
     """
     if key is not None and certificate is None:
         raise typer.BadParameter("goes with --tls-certificate", param_hint="--tls-key")
-    for each in runs:
-        try:
-            address_of(each)
-        except NoAddress as exc:
-            why = str(exc).replace("--listen", "--run")
-            raise typer.BadParameter(why, param_hint="--run") from exc
     try:
         return parse_listen(listen)
     except ConfigError as exc:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import signal
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -18,18 +18,17 @@ import typer
 import uvicorn
 
 from ackfloor import ConfigError
-from ackfloor.cli.shared.parameters import Brokers
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.index.index_place import index_place
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.shown_clusters import ShownCluster
 from ackfloor_monitoring.console.web import console_app
 
 #: Questions to runs and to Kafka that may wait for their answers at once.
 ASKING: Final = 8
 #: Seconds that an ending console waits for answers under way; pages that wait for news end at once.
 GRACE_S: Final = 2
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +81,41 @@ class Indexing:
 
 def serve(
     place: Place,
-    name: str,
-    brokers: Brokers,
-    runs: Sequence[str] | None,
+    shown: Sequence[ShownCluster],
     gate: Gate,
     indexing: Indexing,
     token_files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
-    """Serve the console of a cluster.
+    """Serve the console of these clusters.
 
     Args:
-        name: of the cluster, in addresses.
-        runs: the addresses of its runs; None for the one in the settings.
         token_files: address of a run -> the file with its token, where that is not the run's own.
 
     Raises:
-        ConfigError: the address, the certificate, the name, the folder or a setting is refused.
+        ConfigError: the address, the certificate, the folder or a setting is refused.
     """
-    if not _NAME.fullmatch(name):
-        fix = "letters, digits and . _ -, at most 63 of them"
-        raise ConfigError("--cluster", name, "can't be a part of an address", fix)
-    rules = brokers.settings().redaction.rules()
-    with (
-        ThreadPoolExecutor(ASKING, "console") as asking,
-        index_place(indexing.folder, name) as path,
-        place.bound() as bound,
-    ):
-        index = DeadLetterIndex(brokers.options(), path, rules, indexing.most)
-        cluster = Cluster(name, brokers, runs, asking, index, token_files)
-        server = server_of([cluster], gate, place)
+    with ExitStack() as ending:
+        asking = ending.enter_context(ThreadPoolExecutor(ASKING * len(shown), "console"))
+        clusters = list[Cluster]()
+        for each in shown:
+            path = ending.enter_context(index_place(indexing.folder, each.name))
+            rules = each.brokers.settings().redaction.rules()
+            index = DeadLetterIndex(each.brokers.options(), path, rules, indexing.most)
+            runs = each.runs or None
+            clusters.append(Cluster(each.name, each.brokers, runs, asking, index, token_files))
+        bound = ending.enter_context(place.bound())
+        server = server_of(clusters, gate, place)
         scheme = "https" if place.secure else "http"
         host, port = bound.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        typer.echo(f"the console is at {scheme}://{shown}:{port}/")
+        address = f"[{host}]" if ":" in host else host
+        typer.echo(f"the console is at {scheme}://{address}:{port}/")
         # uvicorn ends in order and raises the signal again, which is no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
-        with index.following():
-            asyncio.run(server.serve([bound]))
+        for cluster in clusters:
+            if cluster.index is not None:
+                ending.enter_context(cluster.index.following())
+        asyncio.run(server.serve([bound]))
 
 
 class Server(uvicorn.Server):

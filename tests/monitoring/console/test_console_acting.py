@@ -21,6 +21,7 @@ from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.console.reads.run_names import RunNames
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
 from tests.monitoring.console.served_console import Answer, Console, console_of
 from tests.monitoring.console.test_console_pages import words
@@ -123,6 +124,20 @@ def test_failed_records_are_tried_now_in_all_runs(
     assert (end.targets, end.reason) == (("bill",), "stock is there again")
     assert end.arguments["from"] == "127.0.0.1"
     assert end.arguments["places"] == [place for _, place in places]
+
+
+def test_the_token_of_a_name_is_that_of_its_runs(
+    stages: tuple[Stage, Stage], notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name leads to one of the two runs: that one is asked, with the token of the name."""
+    address, _, port = stages[0].listen.rpartition(":")
+    monkeypatch.setattr(RunNames.__init__, "__defaults__", (lambda *_: [address],))
+    name = f"dns+workers:{port}"
+    files = {name: Path("token")}
+    with console_of(name, role=Role.operator, token_files=files) as served:
+        asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("all", "yes"))
+        assert "What was done tried now" in words(confirmed(served, asked).text)
+    assert notes.states == [ActionState.BEGUN, ActionState.DONE]
 
 
 def test_an_order_is_carried_out_once(stages: tuple[Stage, Stage], notes: Notes) -> None:

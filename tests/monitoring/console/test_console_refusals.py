@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from ackfloor.cli.main import main
+from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor_monitoring.console.shown_clusters import shown_clusters
 
 ANY_PORT = ("--listen", "127.0.0.1:0")
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a settings file."""
+    """Without a settings file; variables of whoever runs the tests are not those of a cluster."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ACKFLOOR_BOOTSTRAP_SERVERS", raising=False)
 
 
 def refused(*arguments: str) -> int:
@@ -36,6 +39,18 @@ def refused(*arguments: str) -> int:
         (["--token-file", "none.toml"], Exit.USAGE, "--token-file='none.toml': No such file"),
         (["--role", "root"], Exit.USAGE, "root"),
         (["--cluster", "a/b"], Exit.USAGE, "--cluster='a/b': can't be a part of an address"),
+        (["--cluster", "a", "--cluster", "b"], Exit.USAGE, "write a=FILE"),
+        (["--cluster", "a", "--cluster", "a"], Exit.USAGE, "a name is there twice"),
+        (["--cluster", "a=x.toml", "--cluster", "b"], Exit.USAGE, "'b' names no settings file"),
+        (["--cluster", "a=none.toml"], Exit.START, "none.toml"),
+        (["--cluster", "a=x.toml", "--run", "b=h:1"], Exit.USAGE, "'b=h:1' is of none of the"),
+        (["--cluster", "a=x.toml", "--run", "a=h"], Exit.USAGE, "--run='a=h': not an address"),
+        (["--run", "dns+https://h"], Exit.USAGE, "--run='dns+https://h': a certificate is for"),
+        (
+            ["--cluster", "a=x.toml", "--bootstrap-servers", "h:1"],
+            Exit.USAGE,
+            "is of one cluster",
+        ),
         (["--public-url", "a:1"], Exit.USAGE, "--public-url='a:1': is not a scheme and a host"),
         (["--tls-certificate", "none.pem"], Exit.USAGE, "--tls-certificate='none.pem'"),
         (["--run", "nowhere"], Exit.USAGE, "--run='nowhere': not an address"),
@@ -53,6 +68,41 @@ def test_what_it_can_not_start_with_is_refused(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert says in printed.err
+
+
+def test_two_clusters_at_the_same_brokers_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable counts for all files, or both say the same: one would act on the wrong cluster."""
+    given = list[str]()
+    for name in ("blue", "green"):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f'[kafka]\nbootstrap_servers = "{name}:9092"\n')
+        given += ["--cluster", f"{name}={file}"]
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", "red:9092")
+    assert refused(*ANY_PORT, *given) == Exit.USAGE
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "is of one cluster" in printed
+    monkeypatch.delenv("ACKFLOOR_BOOTSTRAP_SERVERS")
+    assert (
+        refused(*ANY_PORT, *given[:2], "--cluster", f"red={tmp_path / 'blue.toml'}") == Exit.USAGE
+    )
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "blue and red are one, both at blue:9092" in printed
+
+
+def test_clusters_have_brokers_and_runs_of_their_own(tmp_path: Path) -> None:
+    """Each is reached by its own file."""
+    given = list[str]()
+    for name in ("blue", "green"):
+        file = tmp_path / f"{name}.toml"
+        file.write_text(f'[kafka]\nbootstrap_servers = "{name}:9092"\n')
+        given.append(f"{name}={file}")
+    blue, green = shown_clusters(given, ["green=g:1", "blue=b:1", "green=dns+g:2"], Brokers())
+    assert (blue.name, blue.runs) == ("blue", ["b:1"])
+    assert (green.name, green.runs) == ("green", ["g:1", "dns+g:2"])
+    assert blue.brokers.settings().kafka.bootstrap_servers == "blue:9092"
+    assert green.brokers.settings().kafka.bootstrap_servers == "green:9092"
 
 
 def test_an_address_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ from ackfloor_monitoring.console.reads import history
 from ackfloor_monitoring.console.reads.history import History
 from ackfloor_monitoring.console.reads.last_answers import LastAnswer, LastAnswers
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
+from ackfloor_monitoring.console.reads.run_names import RunNames
 
 if TYPE_CHECKING:
     from ackfloor.redrive import KafkaOptions
@@ -160,7 +161,7 @@ class Cluster:
     Args:
         name: in every address of its pages.
         brokers: how to reach it.
-        listen: the addresses of runs; None for the one in the settings.
+        listen: the addresses of runs, as `RunNames` takes them; None for the one in the settings.
         asking: where questions wait for their answers.
         index: of its dead letters; None for none.
         token_files: address of a run -> the file with its token, where that is not the run's own.
@@ -183,8 +184,9 @@ class Cluster:
         self._brokers = brokers
         self.index = index
         self._token_files = token_files
-        self._listen = list(listen) if listen else None
-        self.commands = NextCommands.after(self._listen, brokers)
+        self._names = RunNames(listen) if listen else None
+        self._given: Mapping[str, str] = {}
+        self.commands = NextCommands.after(listen, brokers)
         self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
         self._last = LastAnswers()
@@ -225,7 +227,7 @@ class Cluster:
             if answer.error:
                 unreached[answer.run] = answer.error
                 continue
-            file = self._token_files.get(answer.run)
+            file = self._token_files.get(self._given.get(answer.run, answer.run))
             try:
                 tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
             except ControlFailed as exc:
@@ -238,11 +240,18 @@ class Cluster:
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        answers = answers_of(self._listen, self._brokers.source)
+        answers = self._answers()
         found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms)
         self._groups = found.groups
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         return found
+
+    def _answers(self) -> Sequence[RunAnswer]:
+        if self._names is None:
+            return answers_of(None, self._brokers.source)
+        self._given, unresolved = self._names.now()
+        answers = answers_of(list(self._given), self._brokers.source) if self._given else ()
+        return [*answers, *unresolved]
 
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()

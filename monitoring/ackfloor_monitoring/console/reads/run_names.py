@@ -1,0 +1,72 @@
+"""RunNames: the addresses of runs, among them those that a DNS name stands for.
+
+`dns+NAME:PORT`, as Thanos writes it, stands for a run at each address of the name, such as those of
+a headless service of Kubernetes. It is asked for each time: runs come and go. A name that can't be
+resolved for a moment stands for what it stood for before.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ackfloor.cli.status.run_answers import RunAnswer
+from ackfloor.operations.run_client import NoAddress, address_of
+
+PREFIX: Final = "dns+"
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+def addresses(name: str, port: int) -> Sequence[str]:
+    """The IP addresses of a name, in order; raises OSError where there is none."""
+    found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+    return sorted({str(address[0]) for *_, address in found})
+
+
+def checked(given: str) -> None:
+    """Refuse what is neither an address nor a name to resolve; raises NoAddress."""
+    name = given.removeprefix(PREFIX)
+    if name != given and "://" in name:
+        raise NoAddress(
+            f"--listen={given!r}: a certificate is for a name, not for the addresses behind it; "
+            f"write {PREFIX}NAME:PORT, or the URL of each run"
+        )
+    address_of(name)
+
+
+class RunNames:
+    """Those of one cluster.
+
+    Args:
+        given: addresses, or names with their prefix.
+        resolve: name and port -> its IP addresses; blocks, and may raise OSError.
+    """
+
+    def __init__(self, given: Sequence[str], resolve: Resolve = addresses) -> None:
+        self._given = list(given)
+        self._resolve = resolve
+        self._known: dict[str, Sequence[str]] = {}
+
+    def now(self) -> tuple[Mapping[str, str], Sequence[RunAnswer]]:
+        """Address of a run -> how it was given, and the names that can't be resolved."""
+        found, failed = dict[str, str](), list[RunAnswer]()
+        for given in self._given:
+            if not given.startswith(PREFIX):
+                found.setdefault(given, given)
+                continue
+            try:
+                self._known[given] = self._resolved(given.removeprefix(PREFIX))
+            except OSError as exc:
+                why = f"{given}: {exc.strerror or exc}"
+                failed.append(RunAnswer(given, named=True, error=why))
+            for address in self._known.get(given, ()):
+                found.setdefault(address, given)
+        return found, failed
+
+    def _resolved(self, name: str) -> Sequence[str]:
+        address = address_of(name)
+        found = self._resolve(address.host, address.port)
+        shown = (f"[{each}]" if ":" in each else each for each in found)
+        return [f"{each}:{address.port}{address.path}" for each in shown]
