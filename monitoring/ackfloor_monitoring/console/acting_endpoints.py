@@ -20,7 +20,7 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
-from ackfloor_monitoring.console.forms import Fields, form_of, headers_of
+from ackfloor_monitoring.console.forms import Fields, form_of, headers_of, peer_of
 from ackfloor_monitoring.console.rendering import rendered
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class ActingEndpoints(Generic[J]):
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
         identity, form = await self._identify(request)
-        desk, address = self._of(request), request.client.host if request.client else ""
+        desk, address = self._of(request), peer_of(request)
         try:
             judged = await _apart(desk, lambda: desk.judge(form, identity.person, address))
         except (AckfloorError, SettingError) as exc:
@@ -125,7 +125,9 @@ class ActingEndpoints(Generic[J]):
     async def _identify(self, request: Request) -> tuple[Identity, Fields]:
         """Who may act; raises Refused for everybody else."""
         form = await form_of(request) if request.method == "POST" else Fields()
-        identity = self._gate.identify(request.method, headers_of(request), form.get("csrf"))
+        identity = self._gate.identify(
+            request.method, headers_of(request), form.get("csrf"), peer_of(request)
+        )
         if not identity.person.may(Right.act):
             raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
         return identity, form

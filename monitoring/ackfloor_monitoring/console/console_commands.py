@@ -13,6 +13,7 @@ from ackfloor.operations.run_client import NoAddress
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
+from ackfloor_monitoring.console.access.proxies import proxies_of
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.reads.run_names import checked
@@ -76,6 +77,25 @@ def console(
             help="The address that browsers use, where a proxy is in front of the console.",
         ),
     ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A reverse proxy that logs people in: its address or network; repeatable.",
+        ),
+    ] = None,
+    proxy_user: Annotated[
+        str | None,
+        typer.Option(metavar="HEADER", help="The header in which --proxy names people."),
+    ] = None,
+    proxy_role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEADER",
+            help="The header in which --proxy has their role.",
+            show_default="--role for everybody",
+        ),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="The console's certificate, with those it is signed by.")
     ] = None,
@@ -110,7 +130,9 @@ def console(
     host, port = _checked(listen, tls_certificate, tls_key)
     shown = shown_clusters(cluster or (), run or (), brokers)
     token_files = dict(_token_file(each) for each in run_token_file or ())
-    refuse_unsafe(listen, host, token_file, tls_certificate, role)
+    everybody = role or Role.reader
+    proxies = proxies_of(proxy or (), proxy_user, proxy_role, everybody)
+    refuse_unsafe(listen, host, token_file, tls_certificate, role, proxies)
     public = None if url is None else public_url(url)
     try:
         from ackfloor_monitoring.console.serving import Indexing, Place, serve
@@ -119,7 +141,7 @@ def console(
     place = Place(host, port, tls_certificate, tls_key)
     secure = place.secure if public is None else public.scheme == "https"
     names = own_names(host, public)
-    gate = Gate(names, secure=secure, token_file=token_file, role=role or Role.reader)
+    gate = Gate(names, secure=secure, token_file=token_file, role=everybody, proxies=proxies)
     serve(place, shown, gate, Indexing(index_folder, index_rows), token_files)
 
 

@@ -39,6 +39,11 @@ def headers_of(request: Request) -> Mapping[str, str]:
     return found
 
 
+def peer_of(request: Request) -> str:
+    """The address of the connection."""
+    return request.client.host if request.client is not None else ""
+
+
 async def form_of(request: Request) -> Fields:
     """The fields of a form; raises Refused for one that is too large or none."""
     body = b""

@@ -143,6 +143,8 @@ def server_of(clusters: Sequence[Cluster], gate: Gate, place: Place) -> Server:
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,
+        # Who is connected is what `--proxy` goes by: no header may say otherwise.
+        proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
         ssl_certfile=place.certificate,
         ssl_keyfile=place.key,

@@ -26,7 +26,7 @@ from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.acts.cancels import Cancels
 from ackfloor_monitoring.console.acts.redrives import Redrives
-from ackfloor_monitoring.console.forms import form_of, headers_of
+from ackfloor_monitoring.console.forms import form_of, headers_of, peer_of
 from ackfloor_monitoring.console.pages.actions_page import ACTIONS
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER
@@ -176,9 +176,8 @@ class Endpoints:
     async def log_in(self, request: Request) -> Response:
         """Begin a session, and go to the page that was asked for."""
         form = await form_of(request)
-        address = request.client.host if request.client is not None else ""
         try:
-            secret = self._gate.log_in(headers_of(request), address, form.get("token"))
+            secret = self._gate.log_in(headers_of(request), peer_of(request), form.get("token"))
         except Refused as exc:
             if exc.status == 421:
                 raise
@@ -323,7 +322,7 @@ class Endpoints:
 
     async def _identify(self, request: Request) -> Identity:
         sent = (await form_of(request)).get("csrf") if request.method == "POST" else ""
-        return self._gate.identify(request.method, headers_of(request), sent)
+        return self._gate.identify(request.method, headers_of(request), sent, peer_of(request))
 
     # What did not come in.
 

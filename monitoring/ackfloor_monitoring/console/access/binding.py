@@ -1,4 +1,4 @@
-"""Where a console may listen: beyond this machine with tokens and TLS alone."""
+"""Where a console may listen: beyond this machine with tokens and TLS, or behind proxies, alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.proxies import Proxies
 from ackfloor_monitoring.console.access.roles import Role
 
 _LISTEN: Final = "--listen"
@@ -23,21 +24,27 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_unsafe(
-    listen: str, host: str, token_file: Path | None, certificate: Path | None, role: Role | None
+    listen: str,
+    host: str,
+    token_file: Path | None,
+    certificate: Path | None,
+    role: Role | None,
+    proxies: Proxies | None = None,
 ) -> None:
     """Refuse an address where anybody could come in, or read tokens on the way.
 
     Args:
         listen: as it was given, for the message.
         role: of everybody who reaches a console without tokens.
+        proxies: nobody comes in but by them, where there are no tokens.
 
     Raises:
         ConfigError: one of those is so.
     """
-    if token_file is not None and role is not None:
+    if token_file is not None and role is not None and proxies is None:
         why = f"a console with tokens has their roles ({token_file})"
         raise ConfigError("--role", role, why, "leave --role or --token-file out")
-    if is_loopback(host):
+    if is_loopback(host) or (proxies is not None and token_file is None):
         return
     if token_file is None:
         why = "others can reach this address, and without tokens everybody may come in"

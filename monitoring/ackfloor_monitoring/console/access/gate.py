@@ -6,6 +6,7 @@ is the same person, which `binding` allows on a loopback address alone.
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Final
 from ackfloor import ConfigError
 from ackfloor_monitoring.console.access.hosts import host_name
 from ackfloor_monitoring.console.access.login_attempts import LoginAttempts
+from ackfloor_monitoring.console.access.proxies import NotNamed, Proxies
 from ackfloor_monitoring.console.access.request_origin import foreign
 from ackfloor_monitoring.console.access.roles import Person, Role
 from ackfloor_monitoring.console.access.sessions import Sessions
@@ -61,6 +63,7 @@ class Gate:
         secure: whether browsers reach it over TLS.
         token_file: who may log in; None to let everybody in.
         role: of everybody, without a token file.
+        proxies: who is believed to say who somebody is; then nobody else comes in without a token.
         clock: monotonic seconds.
 
     Raises:
@@ -74,12 +77,14 @@ class Gate:
         secure: bool,
         token_file: Path | None = None,
         role: Role = Role.reader,
+        proxies: Proxies | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
         self.secure = secure
         self._token_file = token_file
         self._anybody = Person(ANYBODY, role)
+        self._proxies = proxies
         self._csrf = token_urlsafe(32)
         self._tokens = Tokens({}) if token_file is None else read_tokens(token_file)
         self._read_at = _changed_at(token_file)
@@ -106,10 +111,13 @@ class Gate:
             )
         return f"{'https' if self.secure else 'http'}://{host}"
 
-    def identify(self, method: str, headers: Mapping[str, str], sent: str) -> Identity:
+    def identify(
+        self, method: str, headers: Mapping[str, str], sent: str, peer: str = ""
+    ) -> Identity:
         """Let a request in.
 
         Args:
+            peer: the address of its connection.
             headers: names in lower case.
             sent: what its form has for the secret of forms.
 
@@ -125,12 +133,15 @@ class Gate:
             if person is None:
                 raise Refused(401, "no such token")
             return Identity(person, "", lambda: self._has_token(token, person))
-        identity = self._of_browser(headers)
+        identity = self._of_browser(headers, peer)
         if why := foreign(method, headers, own, identity.csrf, sent):
             raise Refused(403, why)
         return identity
 
-    def _of_browser(self, headers: Mapping[str, str]) -> Identity:
+    def _of_browser(self, headers: Mapping[str, str], peer: str) -> Identity:
+        if person := self._named_by_proxy(headers, peer):
+            secret = hmac.digest(self._csrf.encode(), person.name.encode(), "sha256").hex()
+            return Identity(person, secret, lambda: True)
         if not self.asks:
             return Identity(self._anybody, self._csrf, lambda: True)
         secret = self._secret_of(headers)
@@ -138,6 +149,17 @@ class Gate:
         if session is None:
             raise Refused(401, "log in first")
         return Identity(session.person, session.csrf, lambda: self._has_session(secret))
+
+    def _named_by_proxy(self, headers: Mapping[str, str], peer: str) -> Person | None:
+        if self._proxies is None:
+            return None
+        try:
+            person = self._proxies.person(peer, headers)
+        except NotNamed as exc:
+            raise Refused(403, str(exc)) from None
+        if person is None and not self.asks:
+            raise Refused(403, f"{peer} is none of the proxies that --proxy names: come by one")
+        return person
 
     # Whether who came in once would still; the file is looked at, since nobody else may ask.
 

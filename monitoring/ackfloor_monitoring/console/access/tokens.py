@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.proxies import NAME
 from ackfloor_monitoring.console.access.roles import Person, Role
 
 FIELD: Final = "--token-file"
 #: What tokens begin with: tools that look for secrets in repositories know it by that.
 BEGINS: Final = "ackfloor_"
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _FIX: Final = "`ackfloor console --add-token NAME:ROLE` writes entries that are right"
 
@@ -127,7 +127,7 @@ def add_token(path: Path, given: str) -> str:
 
 
 def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         fix = "letters, digits and . _ @ -, at most 63 of them"
         raise ConfigError("--add-token", name, "is no name", fix)
     return name

@@ -1,0 +1,124 @@
+"""Proxies: who a reverse proxy in front of the console says somebody is.
+
+A proxy that logs people in names them in a header. Anybody could send that header, so it is
+believed of the addresses alone that the operator has named; a request from elsewhere is nobody's.
+The address is that of the connection: what `X-Forwarded-For` says, anybody could say as well.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import typer
+
+from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.roles import Person, Role
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+#: A person's name, as a token file has it too.
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
+#: What browsers, proxies and the console itself use for something else.
+_TAKEN: Final = frozenset({"authorization", "cookie", "host", "origin", "sec-fetch-site"})
+
+
+class NotNamed(Exception):
+    """A proxy names nobody, or what is no name or role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """The proxies that are believed.
+
+    Attributes:
+        networks: their addresses.
+        user_header: names the person; in lower case.
+        role_header: has their role; in lower case, empty for none.
+        role: of everybody, where no header has it.
+    """
+
+    networks: Sequence[Network]
+    user_header: str
+    role_header: str
+    role: Role
+
+    def person(self, peer: str, headers: Mapping[str, str]) -> Person | None:
+        """Who sends a request; None where it comes from elsewhere.
+
+        Args:
+            peer: the address of the connection.
+            headers: names in lower case; of a header that came twice both values.
+
+        Raises:
+            NotNamed: it comes from a proxy that does not say who they are.
+        """
+        if not self._is_one(peer):
+            return None
+        name = headers.get(self.user_header, "").strip()
+        if not NAME.fullmatch(name):
+            shown = f"{name[:70]!r}, which is no name" if name else "nobody"
+            raise NotNamed(f"the proxy at {peer} names {shown} in {self.user_header}")
+        return Person(name, self._role_of(peer, headers))
+
+    def _role_of(self, peer: str, headers: Mapping[str, str]) -> Role:
+        if not self.role_header:
+            return self.role
+        given = headers.get(self.role_header, "").strip()
+        try:
+            return Role(given)
+        except ValueError:
+            why = f"the proxy at {peer} has {given[:70]!r} in {self.role_header}: not one of "
+            raise NotNamed(why + ", ".join(Role)) from None
+
+    def _is_one(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self.networks)
+
+
+def proxies_of(
+    given: Sequence[str], user_header: str | None, role_header: str | None, role: Role
+) -> Proxies | None:
+    """The proxies that options name; None where they name none.
+
+    Raises:
+        BadParameter: one option needs another one.
+        ConfigError: an address or the name of a header is none.
+    """
+    if not given:
+        for option, header in (("--proxy-user", user_header), ("--proxy-role", role_header)):
+            if header is not None:
+                raise typer.BadParameter("goes with --proxy", param_hint=option)
+        return None
+    if user_header is None:
+        why = "needs --proxy-user, the header that names people"
+        raise typer.BadParameter(why, param_hint="--proxy")
+    networks = [_network(each) for each in given]
+    user = _header("--proxy-user", user_header)
+    return Proxies(networks, user, _header("--proxy-role", role_header or ""), role)
+
+
+def _network(given: str) -> Network:
+    try:
+        found = ipaddress.ip_network(given)
+    except ValueError as exc:
+        fix = "the proxy's address, such as 10.0.0.7 or 10.0.0.0/29"
+        raise ConfigError("--proxy", given, str(exc), fix) from None
+    if not found.prefixlen:
+        raise ConfigError("--proxy", given, "believes everybody", "name the proxy's address")
+    return found
+
+
+def _header(option: str, given: str) -> str:
+    name = given.lower()
+    if name and (not _HEADER.fullmatch(name) or name in _TAKEN):
+        raise ConfigError(option, given, "can't be such a header", "such as X-Forwarded-User")
+    return name

@@ -1,0 +1,110 @@
+"""People whom a reverse proxy names: believed of the named addresses, and of nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.binding import refuse_unsafe
+from ackfloor_monitoring.console.access.gate import Gate, Refused
+from ackfloor_monitoring.console.access.hosts import own_names, public_url
+from ackfloor_monitoring.console.access.proxies import Proxies, proxies_of
+from ackfloor_monitoring.console.access.roles import Person, Role
+from ackfloor_monitoring.console.access.tokens import add_token
+
+PROXY = "10.0.0.7"
+NAMES = own_names("10.0.0.5", public_url("https://console.example"))
+
+
+def proxies(*given: str, role_header: str | None = None) -> Proxies:
+    """Those at these addresses, which name people in X-User."""
+    found = proxies_of(given or (PROXY,), "X-User", role_header, Role.operator)
+    assert found is not None
+    return found
+
+
+def headers(**more: str) -> dict[str, str]:
+    """Those of a browser, as a proxy passes them on."""
+    given = {name.replace("_", "-"): value for name, value in more.items()}
+    return {"host": "console.example", "sec-fetch-site": "same-origin", **given}
+
+
+def gate(found: Proxies, file: Path | None = None) -> Gate:
+    """The gate of a console behind them."""
+    return Gate(NAMES, secure=True, token_file=file, proxies=found)
+
+
+def test_a_named_proxy_says_who_somebody_is() -> None:
+    """With the role of everybody, or the one that it says."""
+    identity = gate(proxies()).identify("GET", headers(x_user="ann"), "", PROXY)
+    assert identity.person == Person("ann", Role.operator)
+    with_roles = proxies(role_header="X-Role")
+    given = headers(x_user="ann@ops", x_role="viewer")
+    assert gate(with_roles).identify("GET", given, "", PROXY).person == Person(
+        "ann@ops", Role.viewer
+    )
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.8", "127.0.0.1", "::1", "", "testclient", "10.0.0.70"])
+def test_from_elsewhere_the_header_counts_for_nothing(peer: str) -> None:
+    """Whatever else says that it comes from the proxy."""
+    given = headers(x_user="ann", x_forwarded_for=PROXY, forwarded=f"for={PROXY}")
+    with pytest.raises(Refused, match="none of the proxies") as refused:
+        gate(proxies()).identify("GET", given, "", peer)
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1", "10.0.0.6", "::ffff:10.0.0.3", "fd00::9"])
+def test_a_network_of_proxies_is_believed(peer: str) -> None:
+    """Also where the connection has the address in its newer form."""
+    found = proxies("10.0.0.0/29", "fd00::/64")
+    assert gate(found).identify("GET", headers(x_user="ann"), "", peer).person.name == "ann"
+
+
+@pytest.mark.parametrize("name", ["", " ", "ann, eve", "<script>", "a" * 64])
+def test_a_proxy_that_names_nobody_is_refused(name: str) -> None:
+    """Also one whose header came twice: the browser has sent one of them."""
+    with pytest.raises(Refused, match="in x-user"):
+        gate(proxies()).identify("GET", headers(x_user=name), "", PROXY)
+
+
+@pytest.mark.parametrize("role", ["", "root", "admin, viewer"])
+def test_a_role_that_is_none_is_refused(role: str) -> None:
+    """It is not taken for the least one either: nobody meant that."""
+    found = proxies(role_header="X-Role")
+    with pytest.raises(Refused, match="not one of viewer"):
+        gate(found).identify("GET", headers(x_user="ann", x_role=role), "", PROXY)
+
+
+def test_forms_of_other_sites_are_refused_behind_a_proxy_too() -> None:
+    """The proxy adds its header to what they make a browser send."""
+    ours = gate(proxies())
+    with pytest.raises(Refused):
+        ours.identify("POST", headers(x_user="ann", sec_fetch_site="cross-site"), "", PROXY)
+    old = {"host": "console.example", "x-user": "ann"}
+    of_ann = ours.identify("GET", old, "", PROXY).csrf
+    of_eve = ours.identify("GET", {**old, "x-user": "eve"}, "", PROXY).csrf
+    assert ours.identify("POST", old, of_ann, PROXY).person.name == "ann"
+    for sent in ("", of_eve):
+        with pytest.raises(Refused):
+            ours.identify("POST", old, sent, PROXY)
+
+
+def test_beside_proxies_tokens_go_on(tmp_path: Path) -> None:
+    """Scripts come without the proxy; a browser from elsewhere is led to the login."""
+    file = tmp_path / "tokens.toml"
+    token = add_token(file, "ci:viewer")
+    ours = gate(proxies(), file)
+    given = headers(authorization=f"Bearer {token}", x_user="ann")
+    assert ours.identify("GET", given, "", "10.0.0.9").person == Person("ci", Role.viewer)
+    with pytest.raises(Refused, match="log in first"):
+        ours.identify("GET", headers(x_user="ann"), "", "10.0.0.9")
+
+
+def test_behind_proxies_a_console_may_be_reached_from_elsewhere(tmp_path: Path) -> None:
+    """With tokens beside them it needs TLS: they could be read on the way."""
+    refuse_unsafe("10.0.0.5:9700", "10.0.0.5", None, None, Role.viewer, proxies())
+    with pytest.raises(ConfigError, match="without TLS"):
+        refuse_unsafe("10.0.0.5:9700", "10.0.0.5", tmp_path / "t", None, None, proxies())
