@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackfloor import App, DeadLetter, Delivery, RetryPolicy
-from ackfloor.cli.progress import acks
+from ackfloor.cli.progress.partition_rows import lanes_note, live_partitions
 from ackfloor.cli.retry import retry_commands
 from ackfloor.cli.shared.run_address import read_state
 from ackfloor.core.scheduling.blocked_lanes import blocked_lanes
@@ -212,5 +212,5 @@ def test_other_commands_point_at_quarantined_keys(
     assert (row["on_failure"], row["blocked_lanes"], row["quarantined_keys"]) == (
         "quarantine", 0, 2,
     )  # fmt: skip
-    (live,) = acks._live(read_state(shop.listen, None)).values()
-    assert acks._lanes_note(live) == "quarantined behind 0, 3: see `lanes ls`"
+    (live,) = live_partitions(read_state(shop.listen, None))
+    assert lanes_note(live) == "quarantined behind 0, 3: see `lanes ls`"
