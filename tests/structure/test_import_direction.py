@@ -153,6 +153,7 @@ ALSO: Final = {
         {
             "ackfloor.cli.handlers.handler_list",
             "ackfloor.cli.lanes.lane_list",
+            "ackfloor.cli.progress.partition_rows",
             "ackfloor.cli.run.inflight",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.run_address",
@@ -164,6 +165,7 @@ ALSO: Final = {
             "ackfloor.cli.status.run_answers",
             "ackfloor.cli.status.run_status",
             "ackfloor.cli.status.status_line",
+            "ackfloor.core.acks.ack_strip",
             "ackfloor.core.parking.topic_names",
             "ackfloor.core.records.envelope",
             "ackfloor.core.records.record",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -36,6 +37,7 @@ def _templates() -> Environment:
         "left_of": left_of,
         "moment": moment,
         "number": number,
+        "partition_path": partition_path,
         "plain": plain,
         "title_of": title_of,
     }
@@ -49,7 +51,7 @@ def rendered(template: str, status: int, **context: Any) -> HTMLResponse:
 
 def rendered_part(page: Page, context: dict[str, Any]) -> str:
     """The part of a page that changes."""
-    return _templates().get_template(f"{page.path}.html").render(context)
+    return _templates().get_template(page.changing).render(context)
 
 
 def clock(at_ms: int) -> Markup:
@@ -84,3 +86,9 @@ def commands(text: str) -> Markup:
 def number(value: float | None) -> str:
     """A number with separators; a dash where there is none."""
     return "-" if value is None else f"{value:,}"
+
+
+def partition_path(record: str, group: str) -> str:
+    """The page of the partition of a place, which may name an offset, below the cluster's."""
+    names = (group, *record.split("/")[:2])
+    return "/".join(("partitions", *(quote(each, safe="") for each in names)))

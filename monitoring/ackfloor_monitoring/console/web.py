@@ -36,6 +36,8 @@ from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.jobs_page import JOBS
 from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
+from ackfloor_monitoring.console.pages.partition_page import PARTITION
+from ackfloor_monitoring.console.pages.partitions_page import PARTITIONS
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.reads.searches import Searches
@@ -44,10 +46,10 @@ from ackfloor_monitoring.console.static_files import static_file
 
 T = TypeVar("T")
 
-PAGES: Final = (OVERVIEW, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
+PAGES: Final = (OVERVIEW, PARTITIONS, PARTITION, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
 ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER, JOBS)
 #: What each page leads to.
-MENU: Final = (OVERVIEW, IN_FLIGHT, LANES, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS)
+MENU: Final = (OVERVIEW, PARTITIONS, IN_FLIGHT, LANES, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS)
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
@@ -112,7 +114,7 @@ def looking_routes(endpoints: Endpoints) -> list[Route]:
         Route("/", endpoints.first),
     ]
     for page in PAGES:
-        path = f"/c/{{cluster}}/{page.path}"
+        path = f"/c/{{cluster}}/{page.path}{page.below}"
         routes += [
             Route(path, partial(endpoints.page, page)),
             Route(f"{path}/events", partial(endpoints.events, page)),
@@ -210,7 +212,7 @@ class Endpoints:
         """A whole page."""
         identity = await self._identify(request)
         cluster = self._cluster(request)
-        known = await self._known(page, cluster)
+        known = await self._known(page, cluster, asked_of(request, identity))
         return rendered(
             "page.html",
             200,
@@ -222,7 +224,7 @@ class Endpoints:
         """A page that answers what its address asks."""
         identity = await self._identify(request)
         cluster = self._cluster(request)
-        asked = Asked(identity.person, dict(request.query_params), request.path_params)
+        asked = asked_of(request, identity)
         facts = await self._searches.answer(partial(page.facts, cluster, asked))
         return rendered(
             page.template,
@@ -241,15 +243,18 @@ class Endpoints:
         if self._streams >= MOST_STREAMS:
             raise Refused(503, "too many pages wait for news: load this one again by hand")
         return StreamingResponse(
-            self._stream(page, cluster, identity), media_type="text/event-stream"
+            self._stream(page, cluster, identity, asked_of(request, identity)),
+            media_type="text/event-stream",
         )
 
-    async def _stream(self, page: Page, cluster: Cluster, identity: Identity) -> AsyncIterator[str]:
+    async def _stream(
+        self, page: Page, cluster: Cluster, identity: Identity, asked: Asked
+    ) -> AsyncIterator[str]:
         self._streams += 1
         sent = ""
         try:
             while identity.goes_on():
-                known = await self._known(page, cluster)
+                known = await self._known(page, cluster, asked)
                 text = rendered_part(page, self._context(page, cluster, known, identity))
                 if text != sent:
                     sent = text
@@ -282,7 +287,7 @@ class Endpoints:
             for task in tasks:
                 task.cancel()
 
-    async def _known(self, page: Page, cluster: Cluster) -> Known:
+    async def _known(self, page: Page, cluster: Cluster, asked: Asked) -> Known:
         async def look(question: Refreshed[T], wanted: bool) -> Answer[T] | None:
             return await question.look() if wanted else None
 
@@ -291,7 +296,7 @@ class Endpoints:
             look(cluster.kafka, page.asks_kafka),
             look(cluster.actions, page.asks_actions),
         )
-        return Known(runs, kafka, actions)
+        return Known(asked, runs, kafka, actions)
 
     def _context(
         self, page: Page, cluster: Cluster, known: Known, identity: Identity
@@ -301,6 +306,8 @@ class Endpoints:
             "acts": identity.person.may(Right.act),
             "sees_keys": identity.person.may(Right.see_payloads),
             **self._menu(page, cluster),
+            "heading": page.heading(known.asked),
+            "news": page.news(known.asked),
             "late": known.late(),
             "silent": known.silent(),
             **page.facts(cluster, known),
@@ -337,6 +344,11 @@ class Endpoints:
         """There is no such page."""
         del exc
         return rendered("refused.html", 404, why=f"no page {request.url.path}")
+
+
+def asked_of(request: Request, identity: Identity) -> Asked:
+    """What a request asks, and who."""
+    return Asked(identity.person, dict(request.query_params), request.path_params)
 
 
 def event(name: str, text: str) -> str:

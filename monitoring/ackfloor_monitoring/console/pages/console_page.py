@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfActions, OfKafka, OfRuns
@@ -17,14 +18,29 @@ from ackfloor_monitoring.console.reads.refreshed import Answer
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks.
+
+    Attributes:
+        query: the parameters of its address.
+        parts: the parts of its path that are names of something.
+    """
+
+    person: Person
+    query: Mapping[str, str]
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What was answered so far.
+    """What was answered so far, and what is asked of it.
 
     Attributes:
         kafka: None on a page that does not show what Kafka says.
         actions: None on a page that does not show what operators did.
     """
 
+    asked: Asked
     runs: Answer[OfRuns]
     kafka: Answer[OfKafka] | None = None
     actions: Answer[OfActions] | None = None
@@ -54,11 +70,14 @@ class Page:
     """One kind.
 
     Attributes:
-        path: below the cluster's address; also the name of its template.
+        path: below the cluster's address.
+        title: with the parts of its address in braces, where it has some.
         key: goes there, after `g`.
         facts: what the template shows.
         asks_kafka: whether it shows what Kafka says.
         asks_actions: whether it shows what operators did.
+        below: what of its address follows `path`, with parts in braces.
+        template: of the part that changes; "" where it is named like `path`.
     """
 
     path: str
@@ -67,20 +86,23 @@ class Page:
     facts: Callable[[Cluster, Known], Mapping[str, Any]]
     asks_kafka: bool = False
     asks_actions: bool = False
+    below: str = ""
+    template: str = ""
 
+    @property
+    def changing(self) -> str:
+        """The template of the part that changes."""
+        return self.template or f"{self.path}.html"
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asks.
+    def heading(self, asked: Asked) -> str:
+        """What a person reads on top of it."""
+        return self.title.format(**asked.parts)
 
-    Attributes:
-        query: the parameters of its address.
-        parts: the parts of its path that are names of something.
-    """
-
-    person: Person
-    query: Mapping[str, str]
-    parts: Mapping[str, str]
+    def news(self, asked: Asked) -> str:
+        """Where its changing part is sent again, below the cluster's address."""
+        parts = {name: quote(part, safe="") for name, part in asked.parts.items()}
+        query = f"?{urlencode(asked.query)}" if asked.query else ""
+        return f"{self.path}{self.below.format(**parts)}/events{query}"
 
 
 @dataclass(frozen=True, slots=True)

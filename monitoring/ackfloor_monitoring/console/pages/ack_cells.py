@@ -1,0 +1,151 @@
+"""AckMap: what became of each offset from the floor to where a partition is read to, in cells.
+
+It is the strip of `ackfloor acks`, wider, and tells more of what is open: what is in flight and how
+much of its time is used, and which failed records others wait for. A cell is one offset, or equally
+many where there are more offsets than cells; it shows the worst of what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from ackfloor.core.acks.ack_strip import OPEN, PARTLY, SETTLED, ack_strip
+from ackfloor.core.values.durations import format_rounded
+from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
+
+#: Cells at most: a few lines on a desk, some more on a phone.
+CELLS: Final = 240
+#: Ranges of a map that are said in words.
+RANGES: Final = 60
+
+#: The kinds of cells, the worst first, each with what the legend says of it.
+KINDS: Final[Mapping[str, str]] = {
+    "over": "in flight beyond its deadline",
+    "blocked": "failed, and others wait for it",
+    "half": "in flight, more than half of its time used",
+    "running": "in flight",
+    "open": "open: it waits for a slot, or for its time",
+    "partly": "partly settled",
+    "settled": "settled above the floor",
+}
+_RANKS: Final = {kind: rank for rank, kind in enumerate(KINDS)}
+_PLAIN: Final = {SETTLED: "settled", PARTLY: "partly", OPEN: "open"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Some offsets.
+
+    Attributes:
+        kind: one of `KINDS`.
+        first, last: the first and the last of them.
+        text: what is in flight or failed there; "" where nothing is.
+    """
+
+    kind: str
+    first: int
+    last: int
+    text: str = ""
+
+    @property
+    def words(self) -> str:
+        """Which offsets, and what became of them."""
+        where = f"{self.first:,}"
+        if self.last > self.first:
+            where += f" to {self.last:,}"
+        return f"{where}: {self.text or KINDS[self.kind]}"
+
+
+@dataclass(frozen=True, slots=True)
+class AckMap:
+    """That of one partition.
+
+    Attributes:
+        floor: where it begins.
+        until: the position behind its last offset.
+        cells: in the order of their offsets.
+    """
+
+    floor: int
+    until: int
+    cells: Sequence[Cell]
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets a cell has, the most."""
+        return max((each.last - each.first + 1 for each in self.cells), default=0)
+
+    def kinds(self) -> Sequence[tuple[str, str]]:
+        """Those that are there, with what they mean, as a legend names them."""
+        there = {each.kind for each in self.cells}
+        return [(kind, text) for kind, text in KINDS.items() if kind in there]
+
+    def ranges(self) -> Iterator[Cell]:
+        """Cells that follow each other and are alike, as one."""
+        for (kind, text), cells in groupby(self.cells, lambda each: (each.kind, each.text)):
+            alike = list(cells)
+            yield Cell(kind, alike[0].first, alike[-1].last, text)
+
+
+def ack_map(facts: PartitionFacts, most: int = CELLS) -> AckMap | None:
+    """The map of a partition; None where nothing is known, or all that was read is settled."""
+    row = facts.row(most)
+    floor, until = row["floor"], row["read_to"]
+    if floor is None or until is None or until <= floor:
+        return None
+    strip = ack_strip(floor, facts.seen.runs, until, (), most)
+    count, span = len(strip), until - floor
+    bounds = [floor + n * span // count for n in range(count + 1)]
+    cells = [Cell(_PLAIN[each], bounds[n], bounds[n + 1] - 1) for n, each in enumerate(strip)]
+    for offset, kind, text in _records(facts):
+        if floor <= offset < until:
+            # The last cell that begins at the offset or before it.
+            at = ((offset - floor + 1) * count - 1) // span
+            cells[at] = _with(cells[at], kind, text)
+    return AckMap(floor, until, cells)
+
+
+def _with(cell: Cell, kind: str, text: str) -> Cell:
+    """A cell in which there is something else as well."""
+    worst = min(cell.kind, kind, key=lambda each: _RANKS[each])
+    both = "; ".join(filter(None, (cell.text, text)))
+    return Cell(worst, cell.first, cell.last, both)
+
+
+def _records(facts: PartitionFacts) -> Iterable[tuple[int, str, str]]:
+    """The records of which more is known: offset, kind of cell, and what there is to say."""
+    for lane in facts.lanes:
+        offset = _offset_of(lane)
+        if lane["state"] == "blocked" and offset is not None:
+            yield offset, "blocked", f"{offset:,} failed, {lane['behind']:,} behind"
+    for row in facts.running:
+        offset = _offset_of(row)
+        if offset is not None:
+            yield offset, _kind_of(row), f"{offset:,} in flight, {_time_of(row)}"
+
+
+def _offset_of(row: Mapping[str, Any]) -> int | None:
+    """The offset of the record that a row is about; None where it is not known yet."""
+    parts = row["record"].split("/")
+    return int(parts[2]) if len(parts) == 3 else None
+
+
+def _kind_of(row: Mapping[str, Any]) -> str:
+    left_s = row["left_s"]
+    if left_s is None:
+        return "running"
+    if left_s < 0:
+        return "over"
+    return "half" if row["running_s"] > left_s else "running"
+
+
+def _time_of(row: Mapping[str, Any]) -> str:
+    running, left_s = format_rounded(row["running_s"]), row["left_s"]
+    if left_s is None:
+        return f"running for {running}"
+    if left_s < 0:
+        return f"running for {running}, {format_rounded(-left_s)} over its deadline"
+    return f"running for {running}, {format_rounded(left_s)} left"
