@@ -124,6 +124,16 @@ def test_a_partition_without_a_run_is_shown_by_its_commit(kafka: Kafka) -> None:
     assert "ackfloor acks orders/0 --group billing" in said
 
 
+def test_a_commit_without_more_says_what_it_does_not_know(kafka: Kafka) -> None:
+    """Nothing above the floor is settled: what lies behind it may be read, or not."""
+    kafka.looks = [GroupLook("billing", 0, [progress(end=400)])]
+    with console_of(NOWHERE) as console:
+        said = words(console.ask(ONE).text)
+    assert "no worker has it" in said
+    assert "Of the 300 records behind it nothing is known" in said
+    assert "Nothing is open above the floor" not in said
+
+
 def test_the_record_that_the_floor_waits_for_is_named(run: Run, kafka: Kafka) -> None:
     """In flight: its age, its deadline and the line where it is, one click from its page."""
     del kafka

@@ -43,6 +43,12 @@ class Live(NamedTuple):
     quarantined: Sequence[int]
     now_ms: int
 
+    @property
+    def open_for_s(self) -> float | None:
+        """For how long its oldest open record has been open, in seconds; None where none is."""
+        since_ms = self.part["oldest_open_ms"]
+        return None if since_ms is None else round((self.now_ms - since_ms) / 1000, 1)
+
 
 def live_partitions(state: Mapping[str, Any]) -> Iterator[Live]:
     """The partitions that the workers of a run have."""
@@ -125,13 +131,12 @@ def _of_commit(seen: Progress) -> dict[str, Any]:
 
 def _of_run(live: Live) -> dict[str, Any]:
     part = live.part
-    since_ms = part["oldest_open_ms"]
     return {
         "floor": part["floor"],
         "read_to": part["position"],
         "open": part["open_count"],
         "settled": part["gap_count"],
         "oldest": part["floor"] if part["open_count"] else None,
-        "open_for_s": None if since_ms is None else round((live.now_ms - since_ms) / 1000, 1),
+        "open_for_s": live.open_for_s,
         "handler": part["handler"],
     }

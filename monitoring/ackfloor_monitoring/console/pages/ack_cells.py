@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from ackfloor.core.acks.ack_strip import OPEN, PARTLY, SETTLED, ack_strip
 from ackfloor.core.values.durations import format_rounded
-from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
+from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts, Row
 
 #: Cells at most: a few lines on a desk, some more on a phone.
 CELLS: Final = 240
@@ -127,13 +127,13 @@ def _records(facts: PartitionFacts) -> Iterable[tuple[int, str, str]]:
             yield offset, _kind_of(row), f"{offset:,} in flight, {_time_of(row)}"
 
 
-def _offset_of(row: Mapping[str, Any]) -> int | None:
+def _offset_of(row: Row) -> int | None:
     """The offset of the record that a row is about; None where it is not known yet."""
     parts = row["record"].split("/")
     return int(parts[2]) if len(parts) == 3 else None
 
 
-def _kind_of(row: Mapping[str, Any]) -> str:
+def _kind_of(row: Row) -> str:
     left_s = row["left_s"]
     if left_s is None:
         return "running"
@@ -142,7 +142,7 @@ def _kind_of(row: Mapping[str, Any]) -> str:
     return "half" if row["running_s"] > left_s else "running"
 
 
-def _time_of(row: Mapping[str, Any]) -> str:
+def _time_of(row: Row) -> str:
     running, left_s = format_rounded(row["running_s"]), row["left_s"]
     if left_s is None:
         return f"running for {running}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ackfloor_monitoring.console.pages.console_page import Page
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.lanes_page import LANES
-from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
-
-Row = Mapping[str, Any]
+from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from ackfloor_monitoring.console.pages.ack_cells import CELLS, RANGES, ack_map
 from ackfloor_monitoring.console.pages.console_page import Known, Page
 from ackfloor_monitoring.console.pages.floor_record import floor_record
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
-from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts, partitions_of
+from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts, Row, partitions_of
 
 
-def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
+def facts(cluster: Cluster, known: Known) -> Row:
     """What the template shows: the partition as each worker has it, mostly one."""
     runs, kafka = known.runs.value, None if known.kafka is None else known.kafka.value
     group, topic, partition = (known.asked.parts[name] for name in ("group", "topic", "partition"))
@@ -30,7 +27,7 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
     }
 
 
-def _view(cluster: Cluster, each: PartitionFacts) -> Mapping[str, Any]:
+def _view(cluster: Cluster, each: PartitionFacts) -> Row:
     record = floor_record(each)
     asks = cluster.commands.asks_kafka
     commands = [asks("acks", each.place, "--group", each.seen.group)]
@@ -48,7 +45,7 @@ def _view(cluster: Cluster, each: PartitionFacts) -> Mapping[str, Any]:
     }
 
 
-def _shown_by(cluster: Cluster, each: PartitionFacts, lane: Mapping[str, Any]) -> str:
+def _shown_by(cluster: Cluster, each: PartitionFacts, lane: Row) -> str:
     """The command that shows the copy in a retry topic that a quarantined key waits for."""
     if lane["state"] != "quarantined" or lane["head"] == "held":
         return ""

@@ -94,6 +94,19 @@ class PartitionFacts:
         end = self.live.part["high_watermark"]
         return None if end is None else max(0, end - self.live.part["floor"])
 
+    @property
+    def open(self) -> int | None:
+        """How many of its records are open; without a worker also those that were not read."""
+        if self.live is None:
+            return self.seen.open
+        count: int = self.live.part["open_count"]
+        return count
+
+    @property
+    def open_for_s(self) -> float | None:
+        """For how long its oldest open record has been open, in seconds; None: not known."""
+        return None if self.live is None else self.live.open_for_s
+
     def row(self, width: int) -> Row:
         """As `ackfloor acks` shows it, with a map of so many cells at most."""
         return partition_row(self.seen, self.live, None, width)
