@@ -90,7 +90,7 @@ def test_the_map_is_renewed_and_what_is_open_stays_open(run: Run, kafka: Kafka, 
         words = page.locator("details", has=summary)
         expect(words).to_contain_text("100 in flight, running for")
         has(run, partition(floor=300, position=1_000), oldest=(), running=0)
-        expect(words).to_contain_text("332: settled above the floor")
+        expect(words).to_contain_text("300 to 331: settled above the floor")
         expect(words).to_have_attribute("open", "")
         expect(summary).to_be_focused()
         window.clean()

@@ -58,12 +58,12 @@ def _hints(facts: PartitionFacts) -> Iterator[tuple[str, Page | None]]:
         yield f"{_records(part['parking'])} to be written to another topic, and not yet", None
     if part["waiting"]:
         yield f"{_records(part['waiting'])} waiting for their time", None
-    for handler in facts.handlers:
-        if handler["paused"]:
-            yield f"the handler is paused: {handler['paused']}", HANDLERS
-        states = [each for each in handler["breaker"] if each != "closed"]
-        if states:
-            yield f"the handler's circuit breaker: {', '.join(states)}", HANDLERS
+    handler = facts.handler or {"paused": "", "breaker": []}
+    if handler["paused"]:
+        yield f"the handler is paused: {handler['paused']}", HANDLERS
+    states = [each for each in handler["breaker"] if each != "closed"]
+    if states:
+        yield f"the handler's circuit breaker: {', '.join(states)}", HANDLERS
     if facts.more_running:
         yield "the handler has more in flight than its run names: it may be among those", IN_FLIGHT
 

@@ -67,7 +67,7 @@ class PartitionFacts:
         running: those of its records that are in flight, as far as the run names them, the
             longest-running first.
         lanes: those that others wait for, likewise.
-        handlers: of its group, as the pages of handlers show them.
+        handler: its handler in that run, as the page of handlers shows it; None without a run.
         more_running: whether its handler has more in flight than its run names.
         unowned: whether no member of the group has it, as far as Kafka knows.
     """
@@ -77,7 +77,7 @@ class PartitionFacts:
     run: str = ""
     running: Sequence[Row] = ()
     lanes: Sequence[Row] = ()
-    handlers: Sequence[Row] = ()
+    handler: Row | None = None
     more_running: bool = False
     unowned: bool = False
 
@@ -129,13 +129,13 @@ class PartitionFacts:
             yield Trouble(Rank.stuck, _of_lane(each))
         if self.unowned and self.seen.open:
             yield Trouble(Rank.unowned, "no worker has it")
-        # Without a commit it is odd only where nobody is about to make one.
-        if self.seen.note and not (
-            self.seen.floor is None and (self.live or not self._has_records)
-        ):
+        # That there is no commit is odd only where nobody is about to make one.
+        awaited = self.seen.floor is None and (self.live is not None or not self._has_records)
+        if self.seen.note and not awaited:
             yield Trouble(Rank.odd, self.seen.note)
         if self.live is not None:
-            yield from _of_worker(self.live.part, named=bool(self.lanes))
+            named = any(each["state"] == "blocked" for each in self.lanes)
+            yield from _of_worker(self.live.part, named=named)
 
 
 def _of_worker(part: Row, *, named: bool) -> Iterator[Trouble]:
@@ -149,10 +149,8 @@ def _of_worker(part: Row, *, named: bool) -> Iterator[Trouble]:
 
 
 def _of_lane(lane: Row) -> str:
-    how = "blocked by" if lane["state"] == "blocked" else "a key is quarantined behind"
-    return (
-        f"{how} {_offset(lane)} for {format_rounded(lane['blocked_s'])}, {lane['behind']:,} behind"
-    )
+    how = f"{lane['state']} for {format_rounded(lane['blocked_s'])}"
+    return f"{how}: {lane['behind']:,} behind {_offset(lane)}"
 
 
 def _offset(row: Row) -> str:
@@ -182,13 +180,12 @@ def partitions_of(
 def _of_runs(
     runs: OfRuns, seen: Mapping[tuple[str, str, int], tuple[Progress, bool]], group: str | None
 ) -> Iterator[PartitionFacts]:
-    handlers = list(runs.handlers())
+    handlers = {(each["run"], each["handler"]): each for each in runs.handlers()}
     running = _by_partition(runs.running(), "running_s")
     lanes = _by_partition(runs.lanes(), "blocked_s")
     for answer in runs.known():
         if group not in {None, answer.group}:
             continue
-        own = [each for each in handlers if each["run"] == answer.run]
         named = _named(answer.state)
         for live in live_partitions(answer.state):
             topic, partition = live.part["topic"], live.part["partition"]
@@ -201,7 +198,7 @@ def _of_runs(
                 answer.run,
                 running.get(place, ()),
                 lanes.get(place, ()),
-                [each for each in own if each["handler"] == live.part["handler"]],
+                handlers.get((answer.run, live.part["handler"])),
                 more_running=(live.worker, live.part["handler"]) not in named,
             )
 
