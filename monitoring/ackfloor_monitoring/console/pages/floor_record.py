@@ -61,7 +61,7 @@ def _hints(facts: PartitionFacts) -> Iterator[tuple[str, Page | None]]:
     handler = facts.handler or {"paused": "", "breaker": []}
     if handler["paused"]:
         yield f"the handler is paused: {handler['paused']}", HANDLERS
-    states = [each for each in handler["breaker"] if each != "closed"]
+    states = [each for each in handler["breaker"] if each not in {"", "closed"}]
     if states:
         yield f"the handler's circuit breaker: {', '.join(states)}", HANDLERS
     if facts.more_running:
