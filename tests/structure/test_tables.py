@@ -15,7 +15,6 @@ from ackfloor.cli.breaker import breaker_commands as breaker
 from ackfloor.cli.handlers import handler_commands
 from ackfloor.cli.reference import cli_reference as reference
 from ackfloor.cli.reference import headers_reference
-from ackfloor.cli.retry import retry_promote as retry_early
 from ackfloor.cli.setup import doctor
 from ackfloor.core.messages.events import Event
 from ackfloor.core.parking import topic_names as topics
@@ -29,6 +28,7 @@ from ackfloor.kafka.topics.permissions import NEEDED
 from ackfloor.live import breaker_orders as breakers
 from ackfloor.live.pause_orders import PauseAction
 from ackfloor.live.retry_orders import Action
+from ackfloor.operations import retry_moves
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_handlers.demo import seeded_orders as seed
 from ackfloor_monitoring.metrics import exposition
@@ -47,7 +47,9 @@ TABLES: dict[str, tuple[Collection[object], Collection[object]]] = {
     "what a job has done": (redrive_shown.DONE, Disposition),
     "what a job is to do": (redrive_shown.TO_DO, Disposition),
     # Counting is a dry run of the others.
-    "what was done early": (retry_early._DONE, {*Action} - {Action.COUNT}),
+    "what was done early": (retry_moves.DONE, {*Action} - {Action.COUNT}),
+    "what is left by what is done early": (retry_moves.LEAVES, {*Action} - {Action.COUNT}),
+    "why it is left": (retry_moves.LEFT, {*Action} - {Action.COUNT}),
     "what was done to a handler": (handler_commands._DONE, {*PauseAction}),
     "what was done to a breaker": (breaker._DONE, {*breakers.Action}),
     "what is wanted of a breaker": (breakers._FORCED, {*breakers.Action}),

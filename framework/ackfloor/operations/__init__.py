@@ -1,8 +1,8 @@
 """Operations: what operators do to runs and dead letters, noted where everybody can read it.
 
 The one way to act. The command line and the console stand on it: what the one has done, the other
-shows. It has four parts, and a family of actions (retry topics, dead letters, settings) moves here
-part by part; those of handlers (`HandlerPause`) and lanes (`LaneMove`) are here:
+shows. It has four parts, and a family of actions (dead letters, settings) moves here part by part;
+those of handlers (`HandlerPause`), lanes (`LaneMove`) and retry topics (`RetryMove`) are here:
 
 * read: what a run says (`ask_state`); no note is written.
 * judge: a dry run, with the count of what would be done (`LaneMove.judge`); no note is written.
@@ -34,7 +34,9 @@ can't be written means: the command line warns and acts all the same.
 from __future__ import annotations
 
 from ackfloor.core.messages.lane_order import Action as LaneAction
+from ackfloor.dead_letters.rules.waiting import ChosenWaiting
 from ackfloor.live.pause_orders import PauseAction
+from ackfloor.live.retry_orders import Action as RetryAction
 from ackfloor.operations.action_log import ActionLog
 from ackfloor.operations.action_notes import (
     TOPIC,
@@ -46,6 +48,7 @@ from ackfloor.operations.action_notes import (
 from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
 from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
 from ackfloor.operations.noted import Ending, new_note, noted
+from ackfloor.operations.retry_moves import RetryMove, RetryOutcome
 from ackfloor.operations.run_client import ControlFailed, ask_state
 from ackfloor.operations.runs import Runs
 
@@ -55,6 +58,7 @@ __all__ = [
     "ActionLog",
     "ActionNote",
     "ActionState",
+    "ChosenWaiting",
     "ControlFailed",
     "Ending",
     "HandlerPause",
@@ -63,6 +67,9 @@ __all__ = [
     "LaneOutcome",
     "PauseAction",
     "PauseOutcome",
+    "RetryAction",
+    "RetryMove",
+    "RetryOutcome",
     "Runs",
     "ask_state",
     "new_note",

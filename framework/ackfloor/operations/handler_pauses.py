@@ -71,6 +71,11 @@ class HandlerPause:
         """Under which it is noted."""
         return f"handlers {self.action}"
 
+    @property
+    def target(self) -> str:
+        """What it is done to."""
+        return self.handler
+
     def arguments(self, runs: Runs) -> dict[str, Any]:
         """What its note says of it."""
         return {"for_s": self.for_s, "runs": list(runs.tokens)}

@@ -107,6 +107,11 @@ class LaneMove:
         """Under which it is noted."""
         return self.command or f"lanes {self.action.replace('_', '-')}"
 
+    @property
+    def target(self) -> str:
+        """What it is done to."""
+        return self.handler
+
     def arguments(self, runs: Runs) -> dict[str, Any]:
         """What its note says of it."""
         return {**self.which, **self.more, "runs": list(runs.tokens), "reason": None}

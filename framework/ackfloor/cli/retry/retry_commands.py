@@ -8,7 +8,7 @@ not shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +30,6 @@ from ackfloor.cli.shared.run_address import ListenOption, state_if_any
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_COLUMNS,
@@ -45,6 +44,7 @@ from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import place_of
 from ackfloor.dead_letters.rules.cause_groups import CauseGroups
+from ackfloor.dead_letters.rules.waiting import count_waiting, due_at_ms
 from ackfloor.operations.run_client import address_of, workers_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def ls(
         address_of(listen)
     retry_topics, _ = _open(brokers)
     rows = [
-        _tier_row(topic, tier_count(counted(retry_topics.open(topic), topic)))
+        _tier_row(topic, count_waiting(counted(retry_topics.open(topic), topic), _now_ms()))
         for topic in topics or retry_topics.names(group)
     ]
     state = {} if topics else state_if_any(listen, brokers.source)
@@ -189,18 +189,6 @@ def _open(brokers: Brokers) -> tuple[RetryTopics, Redaction]:
     return RetryTopics(brokers.options()), rules
 
 
-def tier_count(records: Iterable[DeadLetter]) -> TierCount:
-    """How many of a retry topic's open records wait, and how many are due now."""
-    count, now_ms = TierCount(), _now_ms()
-    for record in records:
-        envelope = record.envelope
-        if envelope.reason in DID_NOT_FAIL:
-            count.add_behind()
-        else:
-            count.add(envelope.not_before_ms or 0, now_ms)
-    return count
-
-
 def _tier_row(topic: str, count: TierCount) -> dict[str, Any]:
     tier = parse_topic(topic)
     assert tier is not None
@@ -260,9 +248,8 @@ def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, 
     rows = dead_letter_rows([StoredDeadLetter(record, disposed=False) for record in records], rules)
     for row, record in zip(rows, records, strict=True):
         del row["disposed"]
-        due_ms = record.envelope.not_before_ms
-        waits = due_ms is None or record.envelope.reason in DID_NOT_FAIL
-        row["due"] = None if waits else moment(due_ms or 0)
+        due_ms = due_at_ms(record)
+        row["due"] = moment(due_ms) if due_ms else None
     return rows
 
 

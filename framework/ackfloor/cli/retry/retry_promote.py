@@ -8,8 +8,7 @@ settled is handled again.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -30,14 +29,14 @@ from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, read_state
 from ackfloor.core.messages.lane_order import Action as LaneAction
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.dead_letters.rules.waiting import choose_waiting
 from ackfloor.live.retry_orders import Action
-from ackfloor.live.retry_requests import MOST, PATH
 from ackfloor.operations.lane_moves import LaneMove
+from ackfloor.operations.retry_moves import DONE, LEAVES, LEFT, RetryMove, RetryOutcome
 from ackfloor.operations.run_client import ControlFailed, workers_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
@@ -50,16 +49,6 @@ _Places = Annotated[
     ),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]
-
-#: It has been dead-lettered: what waits is the note that keeps its key in quarantine.
-_DEAD_ALREADY = frozenset({Reason.HELD})
-_LEFT = {
-    Action.PROMOTE: "wait behind another one of their key, and are left: they are handled after it"
-    "; `lanes ls` shows it",
-    Action.BURY: "are in the dead-letter topic, and are left: they keep their key in quarantine"
-    "; `lanes retry` frees it",
-}
-_DONE = {Action.PROMOTE: "due now", Action.BURY: "on the way to the dead-letter topic"}
 
 
 def promote(
@@ -83,8 +72,7 @@ def promote(
     meant = Places.of(places)
     how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
     if is_retry_topic(meant.topic):
-        noting = _noting(Action.PROMOTE, meant, wanted, brokers, because)
-        _carry_out(Action.PROMOTE, Selected.of(meant, wanted, brokers, DID_NOT_FAIL), how, noting)
+        _carry_out(_move(Action.PROMOTE, meant, wanted, brokers), how, brokers)
     else:
         _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.source, "retry promote")
 
@@ -109,8 +97,7 @@ def bury(
     meant = Places.of(places)
     how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
     if is_retry_topic(meant.topic):
-        noting = _noting(Action.BURY, meant, wanted, brokers, because)
-        _carry_out(Action.BURY, Selected.of(meant, wanted, brokers, _DEAD_ALREADY), how, noting)
+        _carry_out(_move(Action.BURY, meant, wanted, brokers), how, brokers)
     else:
         _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.source, "retry bury")
 
@@ -160,133 +147,57 @@ def _readers(run: str, topic: str, how: How, source: SettingsSource) -> set[str]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The selected records of a retry topic.
+def _move(action: Action, meant: Places, wanted: DeadLetterFilter, brokers: Brokers) -> RetryMove:
+    """The order about those of the topic's open records that are meant."""
+    from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
-    Attributes:
-        places: partition and offset of each open record.
-        gone: how many of the named records are not open.
-        left: how many of the others are not meant, because of their reason.
-    """
-
-    topic: str
-    places: list[tuple[int, int]]
-    gone: int
-    left: int = 0
-
-    @classmethod
-    def of(
-        cls, places: Places, wanted: DeadLetterFilter, brokers: Brokers, leave: Collection[Reason]
-    ) -> Selected:
-        """Select among the open records of the topic, without those of some reasons."""
-        from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
-
-        retry_topics = RetryTopics(brokers.options())
-        only = None if places.only is None else {p: set(o) for p, o in places.only.items()}
-        found, misses, left = [], Misses(wanted), 0
-        for record in counted(retry_topics.open(places.topic), places.topic):
-            if only is not None:
-                offsets = only.get(record.partition, set())
-                if record.offset not in offsets:
-                    continue
-                offsets.remove(record.offset)
-            if not misses.matches(record):
-                continue
-            if record.envelope.reason in leave:
-                left += 1
-            else:
-                found.append((record.partition, record.offset))
-        misses.tell()
-        return cls(places.topic, found, sum(map(len, (only or {}).values())), left)
+    misses = Misses(wanted)
+    with closing(counted(RetryTopics(brokers.options()).open(meant.topic), meant.topic)) as records:
+        chosen = choose_waiting(records, meant.only, misses.matches, LEAVES[action])
+    misses.tell()
+    asked = {"places": meant.texts(), "filter": wanted.to_dict()}
+    return RetryMove(action, meant.topic, chosen, asked)
 
 
-@dataclass(slots=True)
-class Reached:
-    """What the runs answered.
-
-    Attributes:
-        count: how many records they did it to.
-        silent: the workers that did not answer, with their run.
-        unreached: run -> why it did nothing.
-    """
-
-    count: int = 0
-    silent: set[tuple[str, int]] = field(default_factory=set)
-    unreached: dict[str, str] = field(default_factory=dict)
-
-    def all_of(self, meant: int) -> bool:
-        """Whether all runs answered, and did it to as many as were meant."""
-        return not (self.silent or self.unreached) and self.count >= meant
-
-
-def _noting(
-    action: Action, meant: Places, wanted: DeadLetterFilter, brokers: Brokers, because: str | None
-) -> Noting:
-    """What is noted of it: which records were meant, and which of them were asked for."""
-    given = {"places": meant.texts(), "filter": wanted.to_dict()}
-    return Noting(brokers, f"retry {action}", because, given)
-
-
-def _carry_out(action: Action, meant: Selected, how: How, noting: Noting) -> None:
-    topic, places = meant.topic, meant.places
-    if meant.left:
-        typer.secho(f"{meant.left:,} {_LEFT[action]}", err=True)
-    if places and not (how.dry_run or how.yes):
-        records = f"{len(places):,} records of {topic}"
-        confirm(f"{action.capitalize()} {records}?", f"this would {action} {records}")
-    reached, all_ = Reached(unreached=dict(how.runs.unreached)), len(places) + meant.gone
+def _carry_out(move: RetryMove, how: How, brokers: Brokers) -> None:
+    count = len(move.chosen)
+    if move.chosen.left:
+        typer.secho(f"{move.chosen.left:,} {LEFT[move.action]}", err=True)
+    if count and not (how.dry_run or how.yes):
+        records = f"{count:,} records of {move.topic}"
+        confirm(f"{move.action.capitalize()} {records}?", f"this would {move.action} {records}")
     if how.dry_run:
-        _ask(Action.COUNT, meant, how, reached)
+        outcome = move.judge(how.runs)
     else:
-        parsed = parse_topic(topic)
-        with noting.of([topic], group="" if parsed is None else parsed.group) as ending:
-            _ask(action, meant, how, reached)
-            ending.whole = reached.all_of(all_)
-            ending.counts = {"done": reached.count, "meant": all_}
-    _tell(action, topic, all_, reached, how)
-    if not reached.all_of(all_):
-        raise typer.Exit(Exit.PARTIAL if reached.count else Exit.FAILURE)
+        noting = Noting(brokers, move.name, how.reason, move.asked)
+        with noting.of([move.topic], group=move.group) as ending:
+            outcome = move.act(how.runs, ending)
+    _tell(outcome, how)
+    if not outcome.whole:
+        raise typer.Exit(Exit.PARTIAL if outcome.done else Exit.FAILURE)
 
 
-def _ask(action: Action, meant: Selected, how: How, reached: Reached) -> None:
-    """Give the order to all runs, and add up what they answer."""
-    for part in _parts(meant.places):
-        body = {"action": action, "topic": meant.topic, "places": part}
-        for run, answer in how.runs.post(PATH, body, reached.unreached):
-            reached.count += answer["count"]
-            reached.silent.update((run, worker) for worker in answer["workers"]["silent"])
-
-
-def _tell(action: Action, topic: str, meant: int, reached: Reached, how: How) -> None:
-    count = reached.count
+def _tell(outcome: RetryOutcome, how: How) -> None:
     if how.output is Output.json:
         facts: dict[str, Any] = {
-            "topic": topic, "action": action.value, "dry_run": how.dry_run, "meant": meant,
-            "done": count, "silent": sorted({worker for _, worker in reached.silent}),
-            "unreached": reached.unreached,
+            "topic": outcome.topic, "action": outcome.action.value, "dry_run": how.dry_run,
+            "meant": outcome.meant, "done": outcome.done,
+            "silent": sorted({worker for _, worker in outcome.silent}),
+            "unreached": outcome.refused,
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
     else:
         would = "would be " if how.dry_run else ""
-        typer.echo(f"{topic}: {count:,} of {meant:,} {would}{_DONE[action]}")
-    if count < meant:
+        numbers = f"{outcome.done:,} of {outcome.meant:,}"
+        typer.echo(f"{outcome.topic}: {numbers} {would}{DONE[outcome.action]}")
+    if outcome.missing:
         these = "this run" if how.runs.alone else "these runs"
         typer.secho(
-            f"{meant - count:,} do not wait in a worker of {these}: in flight, settled since, not "
-            "read yet, or another run's",
+            f"{outcome.missing:,} do not wait in a worker of {these}: in flight, settled since, "
+            "not read yet, or another run's",
             err=True,
         )
-    for run, worker in sorted(reached.silent):
+    for run, worker in sorted(outcome.silent):
         typer.secho(f"no answer from worker {worker} of {run}", err=True)
-    for run, why in reached.unreached.items():
+    for run, why in outcome.refused.items():
         typer.secho(f"{run}: {why}", fg="red", err=True)
-
-
-def _parts(places: list[tuple[int, int]]) -> Iterator[dict[str, list[int]]]:
-    """The places of each request, at most `MOST` in one."""
-    for begin in range(0, len(places), MOST):
-        part: dict[str, list[int]] = {}
-        for partition, offset in places[begin : begin + MOST]:
-            part.setdefault(str(partition), []).append(offset)
-        yield part

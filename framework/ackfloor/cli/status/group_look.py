@@ -6,6 +6,7 @@ waits in retry topics, and of the newest dead letters, are some records read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,10 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ackfloor.cli.retry.retry_commands import tier_count
 from ackfloor.cli.shared.read_count import counted
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup, CauseGroups
+from ackfloor.dead_letters.rules.waiting import count_waiting
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def _read_progress(look: GroupLook, reader: ProgressReader) -> None:
 def _read_waiting(look: GroupLook, topics: RetryTopics) -> None:
     for topic in look.open_by_topic("retry"):
         with closing(counted(topics.open(topic), topic)) as records:
-            look.tiers[topic] = tier_count(islice(records, MOST_WAITING))
+            now_ms = time.time_ns() // 1_000_000
+            look.tiers[topic] = count_waiting(islice(records, MOST_WAITING), now_ms)
 
 
 def _read_dead(look: GroupLook, topics: DeadLetterTopics) -> None:
