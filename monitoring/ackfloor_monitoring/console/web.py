@@ -38,6 +38,7 @@ from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.pages.partition_page import PARTITION
 from ackfloor_monitoring.console.pages.partitions_page import PARTITIONS
+from ackfloor_monitoring.console.pages.retry_page import RETRY
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.reads.searches import Searches
@@ -47,9 +48,11 @@ from ackfloor_monitoring.console.static_files import static_file
 T = TypeVar("T")
 
 PAGES: Final = (OVERVIEW, PARTITIONS, PARTITION, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
-ASKED_PAGES: Final = (DEAD_LETTERS, DEAD_LETTER, JOBS)
+ASKED_PAGES: Final = (RETRY, DEAD_LETTERS, DEAD_LETTER, JOBS)
 #: What each page leads to.
-MENU: Final = (OVERVIEW, PARTITIONS, IN_FLIGHT, LANES, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS)
+MENU: Final = (
+    OVERVIEW, PARTITIONS, IN_FLIGHT, LANES, RETRY, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS,
+)  # fmt: skip
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.

@@ -17,6 +17,7 @@ from ackfloor.operations import (
     LaneMove,
     LaneOutcome,
     PauseOutcome,
+    RetryOutcome,
     Runs,
     new_note,
     noted,
@@ -26,7 +27,8 @@ from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
-from ackfloor_monitoring.console.acts.order_forms import Order, read_order
+from ackfloor_monitoring.console.acts.order_forms import Does, Order, read_order
+from ackfloor_monitoring.console.acts.retry_forms import ACTIONS, read_retry
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
@@ -39,14 +41,14 @@ class Judged:
 
     Attributes:
         note: as which it would be noted; its id names the order.
-        would: of lanes; None for a handler, of which every worker is meant.
+        would: of lanes and waiting records; None for a handler, of which every worker is meant.
         runs: the addresses that would get it.
         unreached: address -> why not.
     """
 
     order: Order
     note: ActionNote
-    would: LaneOutcome | None
+    would: LaneOutcome | RetryOutcome | None
     runs: list[str]
     unreached: Mapping[str, str]
 
@@ -67,7 +69,7 @@ class Carried:
 
     judged: Judged
     reason: str
-    outcome: LaneOutcome | PauseOutcome | None = None
+    outcome: LaneOutcome | PauseOutcome | RetryOutcome | None = None
     error: str = ""
     over: bool = False
 
@@ -92,23 +94,30 @@ class Acting:
 
         Raises:
             SettingError: a field has no value, or an invalid one.
+            Refused: a filter may not be used, or too many records are meant.
             ControlFailed: no run of the group can be asked.
-            ConfigError: the settings are refused.
+            AckfloorError: a retry topic can't be read, or the settings are refused.
         """
-        order = read_order(form)
+        order = self._order(form, person)
         runs = self._cluster.runs_of(order.group)
-        would = order.does.judge(runs) if isinstance(order.does, LaneMove) else None
+        would = None if isinstance(order.does, HandlerPause) else order.does.judge(runs)
         note = new_note(
             order.does.name,
             PROGRAM,
             by_of(person),
-            targets=[order.does.handler],
+            targets=[order.does.target],
             group=order.group,
             arguments={**order.does.arguments(runs), "from": address},
         )
         judged = Judged(order, note, would, list(runs.tokens), runs.unreached)
         self.kept.keep(note.id, judged)
         return judged
+
+    def _order(self, form: Fields, person: Person) -> Order:
+        if form.get("action") not in ACTIONS:
+            return read_order(form)
+        move = read_retry(form, person, self._cluster)
+        return Order(move.group, move, "retry")
 
     def carry_out(self, judged: Judged, reason: str) -> None:
         """Do it, once.
@@ -126,7 +135,7 @@ class Acting:
     def stop(self, judged: Judged) -> None:
         """There is nothing to end: runs answer within seconds."""
 
-    def _do(self, does: LaneMove | HandlerPause, carried: Carried) -> None:
+    def _do(self, does: Does, carried: Carried) -> None:
         """Raises what prevents it: it can't be noted, or no run does it."""
         judged = carried.judged
         begun = replace(judged.note, reason=carried.reason)

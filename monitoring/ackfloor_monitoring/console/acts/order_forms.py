@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ackfloor import SettingError
 from ackfloor.cli.shared.run_address import checked_reason, order_terms
@@ -14,11 +14,18 @@ from ackfloor.operations import (
     LaneAction,
     LaneMove,
     PauseAction,
+    RetryAction,
+    RetryMove,
 )
 from ackfloor_monitoring.console.forms import Fields
 
-#: From so many lanes on, and for what can't be undone, a reason is asked for.
+#: What an order does.
+Does: TypeAlias = HandlerPause | LaneMove | RetryMove
+
+#: From so many lanes or records on, and for what can't be undone, a reason is asked for.
 MANY: Final = 10
+#: What else cannot: nobody tries such a record again by itself.
+_ENDS: Final = frozenset({LaneAction.DISCARD, RetryAction.BURY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +34,42 @@ class Order:
 
     Attributes:
         group: the consumer group whose runs get it.
-        fields: of the form that asked, to be sent again with the confirmation.
+        page: the path of the page that asked.
     """
 
     group: str
-    does: LaneMove | HandlerPause
-    fields: Sequence[tuple[str, str]]
+    does: Does
+    page: str
 
     def with_reason(self, reason: str) -> Order:
         """The same, with why it is done; raises SettingError for a text that is too long."""
         text = checked_reason("reason", " ".join(reason.split()))
         if isinstance(self.does, HandlerPause):
             return replace(self, does=replace(self.does, reason=text))
-        if self.does.action is LaneAction.DISCARD:
+        if isinstance(self.does, LaneMove) and self.does.action is LaneAction.DISCARD:
             # The workers log it with each record.
             return replace(self, does=replace(self.does, more={**self.does.more, "reason": text}))
         return self
 
-    def needs_reason(self, lanes: int) -> bool:
-        """Whether it is not done without a reason: many lanes, or a record that is dropped."""
+    def needs_reason(self, count: int) -> bool:
+        """Whether it is not done without a reason: much is meant, or a record is given up."""
         if isinstance(self.does, HandlerPause):
             return False
-        return lanes >= MANY or self.does.action is LaneAction.DISCARD
+        return count >= MANY or self.does.action in _ENDS
 
 
 def read_order(form: Fields) -> Order:
-    """The order of a form.
+    """The order of a form about lanes or a handler.
 
     Raises:
         SettingError: a field has no value, or an invalid one.
     """
     handler, group = _given(form, "handler"), _given(form, "group")
-    fields = [
-        (name, value)
-        for name in ("action", "group", "handler", "delay", "for", "followers", "all", "place")
-        for value in form.all(name)
-        if value
-    ]
     action = _given(form, "action")
     if action in set(PauseAction):
-        return Order(group, _pause(PauseAction(action), handler, form), fields)
+        return Order(group, _pause(PauseAction(action), handler, form), "handlers")
     if action in set(LaneAction):
-        return Order(group, _move(LaneAction(action), handler, form), fields)
+        return Order(group, _move(LaneAction(action), handler, form), "lanes")
     known = ", ".join((*PauseAction, *LaneAction))
     raise SettingError("action", action, "there is no such action", f"one of {known}")
 

@@ -9,12 +9,16 @@ from ackfloor.core.values.durations import format_duration
 from ackfloor.operations import (
     HandlerPause,
     LaneAction,
-    LaneMove,
     LaneOutcome,
     PauseAction,
     PauseOutcome,
+    RetryAction,
+    RetryMove,
+    RetryOutcome,
+    retry_moves,
 )
 from ackfloor.operations.lane_moves import DONE, LEFT
+from ackfloor_monitoring.console.acts.order_forms import Does
 
 _VERBS: Final = {
     LaneAction.RETRY: "Try now",
@@ -23,10 +27,16 @@ _VERBS: Final = {
     LaneAction.DEAD_LETTER: "Move to the dead-letter topic",
     LaneAction.DISCARD: "Discard",
 }
+_RETRY_VERBS: Final = {
+    RetryAction.PROMOTE: "Make due now",
+    RetryAction.BURY: "Move to the dead-letter topic",
+}
 
 
-def title_of(does: LaneMove | HandlerPause) -> str:
+def title_of(does: Does) -> str:
     """What an order does, as a headline."""
+    if isinstance(does, RetryMove):
+        return f"{_RETRY_VERBS[does.action]}: {_records(does.meant)} of {does.topic}"
     if isinstance(does, HandlerPause):
         if does.action is PauseAction.RESUME:
             return f"Resume {does.handler}"
@@ -38,12 +48,17 @@ def title_of(does: LaneMove | HandlerPause) -> str:
     places = does.which.get("places")
     if places is None:
         return f"{verb}: all failed records that lanes of {does.handler} wait for"
-    count = f"{len(places):,} failed record{'' if len(places) == 1 else 's'}"
+    count = _records(len(places), "failed record")
     return f"{verb}: {count} that lanes of {does.handler} wait for"
 
 
-def done_of(outcome: LaneOutcome | PauseOutcome) -> Iterator[str]:
+def done_of(outcome: LaneOutcome | PauseOutcome | RetryOutcome) -> Iterator[str]:
     """What was done, or would be."""
+    if isinstance(outcome, RetryOutcome):
+        would = "would be " if outcome.dry_run else ""
+        done = retry_moves.DONE[outcome.action]
+        yield f"{outcome.done:,} of {_records(outcome.meant)} {would}{done}"
+        return
     if isinstance(outcome, PauseOutcome):
         done = "paused" if outcome.action == PauseAction.PAUSE else "resumed"
         for run, workers in outcome.applied.items():
@@ -59,8 +74,11 @@ def done_of(outcome: LaneOutcome | PauseOutcome) -> Iterator[str]:
         yield f"{would}freed: {_lanes(outcome.freed)} that a dead-lettered record held"
 
 
-def left_of(outcome: LaneOutcome | PauseOutcome) -> Iterator[str]:
+def left_of(outcome: LaneOutcome | PauseOutcome | RetryOutcome) -> Iterator[str]:
     """What was not reached, and why."""
+    if isinstance(outcome, RetryOutcome):
+        yield from _left_waiting(outcome)
+        return
     if isinstance(outcome, LaneOutcome):
         for doing, count in outcome.left.items():
             yield f"{count:,} {LEFT.get(doing, doing)}"
@@ -70,6 +88,23 @@ def left_of(outcome: LaneOutcome | PauseOutcome) -> Iterator[str]:
         yield why if who in why else f"{who}: {why}"
     for who in outcome.silent:
         yield f"no answer from {who}"
+
+
+def _left_waiting(outcome: RetryOutcome) -> Iterator[str]:
+    if outcome.left:
+        yield f"{outcome.left:,} {retry_moves.LEFT[outcome.action]}"
+    if outcome.missing:
+        yield (
+            f"{outcome.missing:,} do not wait in a worker that answered: in flight, settled since, "
+            "or not read yet"
+        )
+    yield from outcome.refused.values()
+    for run, worker in sorted(outcome.silent):
+        yield f"no answer from worker {worker} of {run}"
+
+
+def _records(count: int, what: str = "record") -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _lanes(count: int) -> str:

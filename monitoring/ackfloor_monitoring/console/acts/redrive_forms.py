@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import typer
-
 from ackfloor import SettingError
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.dlq_replay import Replay
-from ackfloor.dead_letters.commands.selection import Places, place_of
+from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, TO_SOURCE
 from ackfloor.redrive import Disposition, Order, job_name, parse_rate, select
 from ackfloor_monitoring.console.access.roles import Person
+from ackfloor_monitoring.console.acts.places import place_in
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.pages.dead_letter_query import FILTERS, DeadLetterQuery, query_of
@@ -137,14 +136,4 @@ def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redriv
         raise SettingError("to", to, "is no target", f"{TO_RETRY} or {TO_SOURCE}")
     if rate:
         parse_rate(rate)
-    return Redrive(topic, action, query, [_place(topic, text) for text in texts], to, rate)
-
-
-def _place(topic: str, text: str) -> tuple[int, int]:
-    try:
-        found, partition, offset = place_of(text)
-    except typer.BadParameter as exc:
-        raise SettingError("place", text, "names no dead letter", exc.message) from None
-    if found != topic:
-        raise SettingError("place", text, f"is not in {topic}", "name places of one topic")
-    return partition, offset
+    return Redrive(topic, action, query, [place_in(topic, text) for text in texts], to, rate)
