@@ -41,7 +41,7 @@ class JudgedForm(Protocol):
 
 
 class Desk(Protocol[J]):
-    """Judges forms and carries them out: `Acting`, `Redrives` and `Cancels`; see there."""
+    """Judges forms and carries them out: `Acting`, `Redrives`, `Resumes` and `Cancels`."""
 
     @property
     def asking(self) -> Executor:

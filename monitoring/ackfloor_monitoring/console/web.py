@@ -25,7 +25,9 @@ from ackfloor_monitoring.console.access.roles import MEANINGS, Right
 from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.acts.cancels import Cancels
+from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
+from ackfloor_monitoring.console.acts.resumes import Resumes
 from ackfloor_monitoring.console.forms import form_of, headers_of, peer_of
 from ackfloor_monitoring.console.pages.actions_page import ACTIONS
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
@@ -79,10 +81,11 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
     """
     endpoints = Endpoints({each.name: each for each in clusters}, gate, ending)
     routes = looking_routes(endpoints)
-    redrives = {each.name: Redrives(each) for each in clusters}
+    threads = {each.name: JobThreads() for each in clusters}
     for name, desks in (
         ("orders", {each.name: Acting(each) for each in clusters}),
-        ("redrives", redrives),
+        ("redrives", {each.name: Redrives(each, threads[each.name]) for each in clusters}),
+        ("resumes", {each.name: Resumes(each, threads[each.name]) for each in clusters}),
         ("cancels", {each.name: Cancels(each) for each in clusters}),
     ):
         routes += acting_routes(name, ActingEndpoints(desks, gate))
@@ -93,7 +96,7 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
         yield
         for task in histories:
             task.cancel()
-        for each in redrives.values():
+        for each in threads.values():
             await asyncio.to_thread(each.close)
 
     return with_headers(

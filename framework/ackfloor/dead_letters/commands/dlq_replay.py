@@ -39,6 +39,7 @@ from ackfloor.redrive import job_name, operator
 
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
     from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 
 Read = TypeVar("Read")
@@ -213,7 +214,7 @@ def replay(
     if isinstance(edits, EditedLines):
         named = Places(named.topic, edits.wanted())
     if resume:
-        order, asked = _resumed(reading, named.topic, resume)
+        order, asked = resumed(reading, named.topic, resume, operator())
     else:
         asked = Replay(
             named, wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
@@ -223,7 +224,7 @@ def replay(
     noting = _noting(brokers, asked, rate, because, resume)
     order = replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays)
     # Who began a job has said so.
-    part = _part(reading, order, asked, foreign=foreign or resume is not None)
+    part = part_of(reading, order, asked, foreign=foreign or resume is not None)
     part.edit, part.rules = edits, reading.rules
     carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
 
@@ -236,9 +237,17 @@ def _noting(
     resumed: str | None = None,
 ) -> Noting:
     """What is noted of it; raises SettingError where the reason is too long."""
+    return Noting(brokers, "dlq replay", because, noted_arguments(asked, rate, resumed))
+
+
+def noted_arguments(asked: Replay, rate: str | None, resumed: str | None) -> dict[str, Any]:
+    """What the note of a replay says of it.
+
+    Args:
+        resumed: the job that it goes on with.
+    """
     given = {name: value for name, value in asked.to_dict().items() if name not in _OF_RESUMING}
-    given |= {"edit": asked.edit or None, "rate": rate, "resumed": resumed}
-    return Noting(brokers, "dlq replay", because, given)
+    return given | {"edit": asked.edit or None, "rate": rate, "resumed": resumed}
 
 
 def _group_without_topic(group: str | None, resume: str | None, edit: Path | None) -> str:
@@ -277,7 +286,7 @@ def _parts_of_group(
         before += len(chosen) - chosen.open
         if chosen.open:
             order = Order(topic, asked.to, job, by, rate_per_s, asked.limit, asked.max_replays)
-            part = _part(reading, order, each, chosen)
+            part = part_of(reading, order, each, chosen)
             part.edit, part.rules = edits, reading.rules
             parts.append(part)
     misses.tell()
@@ -309,8 +318,16 @@ def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redac
     return EditedLines(edit, named.topic)
 
 
-def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order, Replay]:
-    """The order of a job that was ended, with what is left of its maximum."""
+def resumed(reading: DeadLetterSelection, topic: str, job: str, by: str) -> tuple[Order, Replay]:
+    """The order of a job that was ended, with what is left of its maximum, and what it was asked.
+
+    Args:
+        by: who goes on with it.
+
+    Raises:
+        RedriveRefused: there is no such job, or it can't be resumed by its note.
+        KafkaUnreachable: the broker says nothing.
+    """
     notes = {note.job: note for note in reading.topics.jobs(topic)}
     if job not in notes:
         raise RedriveRefused(
@@ -321,10 +338,28 @@ def _resumed(reading: DeadLetterSelection, topic: str, job: str) -> tuple[Order,
     left = None if asked.limit is None else asked.limit - note.done
     if left is not None and left < 1:
         raise RedriveRefused(f"--resume={job!r}: the job has sent its {asked.limit:,}")
-    return Order(topic, asked.to, job, operator(), limit=left, before=note.done), asked
+    return Order(topic, asked.to, job, by, limit=left, before=note.done), asked
 
 
-def _part(
+def job_of(reading: DeadLetterSelection, order: Order, asked: Replay) -> RedriveJob:
+    """The job; nothing is read yet.
+
+    Raises:
+        RedriveRefused: a topic is missing, may not be used, or is not that which was meant.
+        KafkaUnreachable: no broker answers.
+    """
+    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+
+    job = RedriveJob(reading.options, order)
+    if asked.topic_id not in {"", job.topics.dlq_id}:
+        raise RedriveRefused(
+            f"--resume={order.job!r}: {order.dlq} was deleted and created anew since, and holds "
+            "other dead letters"
+        )
+    return job
+
+
+def part_of(
     reading: DeadLetterSelection,
     order: Order,
     asked: Replay,
@@ -336,21 +371,17 @@ def _part(
 
     Args:
         chosen: that; None to select it, unless the job is refused before anything is read.
-    """
-    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+        foreign: whether the topic is known to hold dead letters, whatever their headers say.
 
-    job = RedriveJob(reading.options, order)
-    topic_id = job.topics.dlq_id
-    if asked.topic_id not in {"", topic_id}:
-        raise RedriveRefused(
-            f"--resume={order.job!r}: {order.dlq} was deleted and created anew since, and holds "
-            "other dead letters"
-        )
+    Raises:
+        RedriveRefused, KafkaUnreachable: as `job_of` does, or the dead letters can't be read.
+    """
+    job = job_of(reading, order, asked)
     if chosen is None:
         chosen = reading.choose(asked.places, asked.wanted, asked.ends)
     if not foreign:
         chosen.refuse_unmarked(asked.places.topic)
     if asked.ends is None:
-        asked = replace(asked, ends=chosen.ends, topic_id=topic_id)
+        asked = replace(asked, ends=chosen.ends, topic_id=job.topics.dlq_id)
     job.order = replace(order, asked=asked.to_dict())
     return Part(job, chosen.offsets)

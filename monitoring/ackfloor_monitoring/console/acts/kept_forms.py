@@ -78,8 +78,3 @@ class KeptForms(Generic[J, C]):
         """Note that it is confirmed; whether it was not before."""
         with self._lock:
             return self._carried.setdefault(id_, made) is made
-
-    def under_way(self) -> list[C]:
-        """What was confirmed and is not over."""
-        with self._lock:
-            return [each for each in self._carried.values() if not each.over]

@@ -4,49 +4,36 @@ A job is that of `ackfloor dlq replay` and `discard`: each dead letter once in e
 time on a topic, its note in the dispositions topic, so that both see, end and resume each other's.
 
 Invariants. The dead letters that were counted are those that the job gets: what came later is left
-out, what was disposed of meanwhile is not sent again. A job is noted before it begins, and does not
-begin where that fails. When the console ends, its jobs end after their transaction.
+out, what was disposed of meanwhile is not sent again.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ackfloor import AckfloorError, SettingError
-from ackfloor.cli.shared.run_address import checked_reason
+from ackfloor import AckfloorError
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.errors import RedriveBusy
-from ackfloor.operations import ActionNote, new_note, noted
-from ackfloor.operations.noted import end_by_tallies
-from ackfloor.redrive import JobNote, Order, Preview, Tally, Wanted, select
+from ackfloor.operations import ActionNote, new_note
+from ackfloor.redrive import JobNote, Order, Preview, Wanted, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
-from ackfloor_monitoring.console.acts.kept_forms import KeptForms
+from ackfloor_monitoring.console.acts.job_desk import JobDesk
 from ackfloor_monitoring.console.acts.order_forms import MANY
 from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex, NoIndex
 from ackfloor_monitoring.console.index.index_search import Chosen, TooSlow
-from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 if TYPE_CHECKING:
     from ackfloor.redrive import RedriveJob
 
 #: So many of the chosen dead letters are read to see what would become of them.
 TRIED: Final = 500
-#: Redrives that are kept: each holds the places of what it means, eight bytes for each.
-MOST_KEPT: Final = 50
-#: Jobs of this console that may run at once.
-MOST_JOBS: Final = 8
-#: Seconds that an ending console waits for the transactions of its jobs.
-GRACE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +60,16 @@ class JudgedRedrive:
     left_out: int
 
     @property
+    def topic(self) -> str:
+        """The dead-letter topic."""
+        return self.redrive.topic
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return self.order.job
+
+    @property
     def count(self) -> int:
         """How many are meant."""
         return len(self.chosen)
@@ -83,39 +80,10 @@ class JudgedRedrive:
         return self.count >= MANY or not self.order.sends
 
 
-@dataclass(slots=True)
-class CarriedRedrive:
-    """A redrive that was confirmed.
-
-    Attributes:
-        tally: how far it is.
-        error: why it was not begun, or failed.
-        over: whether it has ended.
-        stop: set to end it after its transaction.
-        thread: runs it.
-    """
-
-    judged: JudgedRedrive
-    reason: str
-    tally: Tally = field(default_factory=Tally)
-    error: str = ""
-    over: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
-
-
-class Redrives:
+class Redrives(JobDesk[JudgedRedrive]):
     """Those of a cluster. Its methods block, and belong to threads of the console."""
 
     template: Final = "redrive.html"
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        #: Where its methods are to be called.
-        self.asking = cluster.asking
-        self.kept = KeptForms[JudgedRedrive, CarriedRedrive](MOST_KEPT)
-        self._beginning = threading.Lock()
-        self._ending = False
 
     def judge(self, form: Fields, person: Person, address: str) -> JudgedRedrive:
         """What a redrive would do; nothing is done.
@@ -154,53 +122,6 @@ class Redrives:
         self.kept.keep(note.id, judged)
         return judged
 
-    def carry_out(self, judged: JudgedRedrive, reason: str) -> None:
-        """Begin it, once.
-
-        Raises:
-            SettingError: the reason is missing or too long, or too many jobs run.
-        """
-        text = checked_reason("reason", " ".join(reason.split()))
-        made = CarriedRedrive(judged, text)
-        with self._beginning:
-            if self.kept.carried(judged.note.id) is not None:
-                return
-            self._refuse_too_many(judged)
-            thread = threading.Thread(
-                target=self._run, args=(made,), name=f"console:{judged.order.job}", daemon=True
-            )
-            made.thread = thread
-            thread.start()
-            self.kept.begin(judged.note.id, made)
-
-    def _refuse_too_many(self, judged: JudgedRedrive) -> None:
-        """Raises SettingError where another job has to end first, or the console ends."""
-        running = self.kept.under_way()
-        if self._ending or len(running) >= MOST_JOBS:
-            why = "the console ends" if self._ending else "so many run in this console"
-            raise SettingError("jobs", len(running), why, "try again later")
-        for each in running:
-            if each.judged.redrive.topic == judged.redrive.topic:
-                why = "runs on this topic already"
-                raise SettingError("job", each.judged.order.job, why, "wait for its end, or end it")
-
-    def stop(self, judged: JudgedRedrive) -> None:
-        """End its job after the transaction under way."""
-        if (carried := self.kept.carried(judged.note.id)) is not None:
-            carried.stop.set()
-
-    def close(self) -> None:
-        """Have the jobs end after their transaction, and begin no other one."""
-        with self._beginning:
-            self._ending = True
-        running = self.kept.under_way()
-        for each in running:
-            each.stop.set()
-        until_s = time.monotonic() + GRACE_S
-        for each in running:
-            if each.thread is not None:
-                each.thread.join(max(0.0, until_s - time.monotonic()))
-
     def _index(self) -> DeadLetterIndex:
         if self._cluster.index is None:
             raise Refused(404, "this console keeps no index of dead letters")
@@ -230,26 +151,12 @@ class Redrives:
             raise AckfloorError(f"{order.dlq} was deleted and created anew: search again")
         return job
 
-    def _free_job(self, judged: JudgedRedrive) -> RedriveJob:
+    def _begun(self, judged: JudgedRedrive) -> tuple[RedriveJob, Wanted]:
         """Raises RedriveBusy where another job runs on the topic."""
         job = self._job(judged.order, judged.chosen.topic_id)
         if (other := job.active()) is not None:
             raise RedriveBusy(f"nothing was done: {busy_text(judged.order.dlq, other)}")
-        return job
-
-    def _run(self, carried: CarriedRedrive) -> None:
-        """In its thread: note it, run the job, note how it ended."""
-        judged = carried.judged
-        with carrying(carried, judged.note):
-            write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
-            with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
-                job = self._free_job(judged)
-                carried.tally = job.run(
-                    judged.chosen.wanted,
-                    progress=lambda tally: setattr(carried, "tally", tally),
-                    stopping=carried.stop.is_set,
-                )
-                end_by_tallies(ending, [carried.tally])
+        return job, judged.chosen.wanted
 
 
 def _places(wanted: Wanted) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,8 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 
 
 def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> Mapping[str, Any]:
     state = state_of(note)
-    resumed = state in {JobState.SILENT, JobState.STOPPED} and note.asked
+    ended = state in {JobState.SILENT, JobState.STOPPED}
+    resumed = ended and bool(note.asked) and not note.asked.get("edit")
     goes_on = cluster.commands.asks_kafka("dlq replay", topic, f"--resume={note.job}")
     return {
         "topic": topic,
@@ -38,7 +39,8 @@ def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> 
         "state": state,
         # What has not said that it ended may still write, unless another one does.
         "ends": state is JobState.RUNNING or (state is JobState.SILENT and topic not in busy),
-        "resume": goes_on if resumed and not note.asked.get("edit") else "",
+        "resume": goes_on if resumed else "",
+        "goes_on": resumed and topic not in busy,
     }
 
 

@@ -1,0 +1,157 @@
+"""A job that has ended before its end goes on in the console: once in effect, and no other's."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.dead_letters.commands.dlq_replay import Replay
+from ackfloor.dead_letters.commands.selection import Places
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.redrive import JobNote, JobState
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from tests.framework.kafka.wire import until
+from tests.monitoring.console.served_console import Answer, Console, console_of
+from tests.monitoring.console.test_console_pages import words
+from tests.monitoring.console.test_redrives import (
+    asked,
+    confirm,
+    console,
+    ended,
+    index,
+    noted,
+    sent,
+    stage,
+)
+from tests.redrive_stage import Stage
+
+__all__ = ["console", "index", "stage"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("console")]
+
+JOBS, RESUMES = "/c/kafka/jobs", "/c/kafka/resumes"
+
+
+def resume(console: Console, stage: Stage, job: str, *fields: tuple[str, str]) -> Answer:
+    """What is answered to who asks for it."""
+    return console.send(RESUMES, ("topic", stage.dlq), ("job", job), *fields)
+
+
+def killed(stage: Stage, job: str, *, done: int = 0, age_s: int = 3_600, **asked_for: Any) -> None:
+    """Write the note of a job that ran on another machine until it was killed."""
+    given = {
+        "places": Places(stage.dlq), "wanted": DeadLetterFilter(key="k1"), "to": "retry",
+        "limit": None, "max_replays": 5, "ends": {0: 100, 1: 100}, **asked_for,
+    }  # fmt: skip
+    at_ms = time.time_ns() // 1_000_000 - age_s * 1_000
+    note = JobNote(
+        job, "replayed", JobState.RUNNING, "bob@elsewhere", "elsewhere", 1, stage.tier, done, 50,
+        at_ms, at_ms, at_ms + 60_000, Replay(**given).to_dict(),
+    )  # fmt: skip
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.dispositions, note.to_bytes(), note.key, partition=0)
+    assert producer.flush(60) == 0
+
+
+def test_a_job_that_was_stopped_goes_on(stage: Stage, console: Console) -> None:
+    """Confirmed with a reason, at a rate, as the same job: each is sent once."""
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("rate", "5/s"))
+    stage.bury([(b"late", b"v", [])])
+    confirm(console, address)
+    until(lambda: sent(console, address))
+    assert console.send(address, ("stop", "yes")).status == 303
+    ended(console, address)
+    before = stage.sent_once()
+    assert 0 < before < 200
+    button = r'<button name="job" value="([^"]+)">Go on with it'
+    until(lambda: re.search(button, console.ask(JOBS).text))
+    [name] = re.findall(button, console.ask(JOBS).text)
+    judged = resume(console, stage, name, ("rate", "1000/s"))
+    assert judged.status == 303, words(judged.text)
+    order = judged.headers["location"]
+    page = words(console.ask(order).text)
+    assert f"Go on with job {name}" in page
+    assert f"replayed {before} of 200 dead letters of {stage.dlq}; it was told to stop" in page
+    assert f"at most {200 - before}." in page
+    assert "1000/s" in page
+    assert stage.sent_once() == before
+    assert console.send(order, ("reason", "")).status == 400
+    for _ in range(2):
+        confirm(console, order, "the bank is back, really")
+    assert f"200 of 200 sent, {200 - before} of them now." in ended(console, order)
+    assert stage.sent_once() == 200
+    [job] = json.loads(CliRunner().invoke(dlq_app, ["jobs", stage.dlq, "-o", "json"]).stdout)
+    assert (job["job"], job["state"], job["done"], job["of"]) == (name, "done", 200, 200)
+    last, first = (each for each in noted() if stage.dlq in str(each["targets"]))
+    assert (first["action"], last["action"], last["state"]) == ("dlq replay",) * 2 + ("done",)
+    arguments: Any = last["arguments"]
+    assert (arguments["resumed"], arguments["rate"]) == (name, "1000/s")
+    assert last["reason"] == "the bank is back, really"
+    again = resume(console, stage, name)
+    assert (again.status, "has done what it was asked for" in words(again.text)) == (400, True)
+
+
+def test_a_job_that_was_killed_elsewhere_goes_on(stage: Stage, console: Console) -> None:
+    """What its note says is sent, and no more."""
+    killed(stage, "killed")
+    until(lambda: 'value="killed">Go on with it' in console.ask(JOBS).text)
+    order = resume(console, stage, "killed").headers["location"]
+    confirm(console, order)
+    ended(console, order)
+    assert {message.key() for message in stage.read(stage.tier)} == {b"k1"}
+    assert stage.sent_once() == 50
+
+
+def test_a_job_that_runs_is_nobody_elses(stage: Stage, console: Console) -> None:
+    """Here, on another machine, or another one on the same topic; nor is it shown to go on."""
+    killed(stage, "elsewhere", age_s=0)
+    killed(stage, "dead")
+    for job in ("elsewhere", "dead"):
+        refused = resume(console, stage, job)
+        assert refused.status == 400
+        assert "job elsewhere of bob@elsewhere" in words(refused.text), words(refused.text)
+    until(lambda: "elsewhere" in console.ask(JOBS).text)
+    assert "Go on with it" not in console.ask(JOBS).text
+    assert stage.read(stage.tier) == []
+
+
+def test_another_job_that_has_begun_meanwhile_is_left_alone(stage: Stage, console: Console) -> None:
+    """Whoever confirmed did not know of it."""
+    killed(stage, "dead")
+    order = resume(console, stage, "dead").headers["location"]
+    killed(stage, "elsewhere", age_s=0)
+    confirm(console, order)
+    assert "nothing was done: " in ended(console, order)
+    assert stage.read(stage.tier) == []
+
+
+def test_what_no_longer_fits_is_refused(
+    stage: Stage, console: Console, index: DeadLetterIndex
+) -> None:
+    """With what is to be done instead; whoever may not act is refused whatever they ask."""
+    killed(stage, "edited", edit="corrected.jsonl")
+    killed(stage, "older", topic_id="another-topic")
+    killed(stage, "all-sent", done=10, limit=10)
+    for job, fields, status, says in (
+        ("edited", (), 400, "it edited what it sent"),
+        ("older", (), 400, "was deleted and created anew"),
+        ("all-sent", (), 400, "has sent its 10"),
+        ("unknown", (), 400, "no such job"),
+        ("edited", (("rate", "soon"),), 400, "rate"),
+    ):
+        refused = resume(console, stage, job, *fields)
+        assert (refused.status, says in words(refused.text)) == (status, True), words(refused.text)
+    elsewhere = console.send(RESUMES, ("topic", stage.source), ("job", "killed"))
+    assert elsewhere.status == 404
+    with console_of(servers=stage.servers, index=index, role=Role.reader) as looking:
+        assert "Go on with it" not in looking.ask(JOBS).text
+        assert resume(looking, stage, "older").status == 403
+    assert stage.read(stage.tier) == []
