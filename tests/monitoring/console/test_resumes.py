@@ -56,6 +56,8 @@ def killed(stage: Stage, job: str, *, done: int = 0, age_s: int = 3_600, **asked
         job, "replayed", JobState.RUNNING, "bob@elsewhere", "elsewhere", 1, stage.tier, done, 50,
         at_ms, at_ms, at_ms + 60_000, Replay(**given).to_dict(),
     )  # fmt: skip
+    if stage.dispositions not in stage.admin.list_topics(timeout=60).topics:
+        stage.topic(stage.dispositions, **{"cleanup.policy": "compact"})
     producer = Producer({"bootstrap.servers": stage.servers})
     producer.produce(stage.dispositions, note.to_bytes(), note.key, partition=0)
     assert producer.flush(60) == 0
