@@ -87,7 +87,7 @@ def test_what_is_due_when_is_shown(stage: WaitingStage, console: Console) -> Non
     """By topic, by cause, and one by one, the earliest first; what is behind another one last."""
     page = console.ask(f"{PAGE}?topic={stage.tier}")
     text = text_of(page)
-    assert f"{stage.tier} {stage.group} 1s 7 3 " in text
+    assert f"{stage.tier} 7 3 " in text
     assert "7 match" in text
     assert "bill shop.Boom 4 " in text
     assert "bill shop.Other 2 " in text
@@ -105,8 +105,8 @@ def test_all_topics_of_a_group_are_shown(stage: WaitingStage, console: Console) 
     """One of them is chosen before anything is done to its records."""
     page = console.ask(f"{PAGE}?group={stage.group}")
     text = text_of(page)
-    assert f"{stage.tier} {stage.group} 1s 7 3 " in text
-    assert f"--retry-5s {stage.group} 5s 0 0 " in text
+    assert f"{stage.tier} 7 3 " in text
+    assert "--retry-5s 0 0 - - - 0 5s " in text
     assert "choose a retry topic" in text
     assert "Make due now" not in text
     assert f"?topic={stage.tier}&amp;group={stage.group}" in page.text
@@ -286,7 +286,7 @@ def test_a_look_is_bounded(
     monkeypatch.setattr(waiting_records, "MOST_OF_ONE", 4)
     text = text_of(console.ask(f"{PAGE}?topic={stage.tier}"))
     assert f"not all is known of {stage.tier}" in text
-    assert f"{stage.tier} {stage.group} 1s 4 or more 3 " in text
+    assert f"{stage.tier} 4 or more 3 " in text
     fields = (("action", "promote"), ("topic", stage.tier))
     refused = console.send(ORDERS, *fields, ("all", "yes"))
     assert (refused.status, "more than 4 records" in text_of(refused)) == (400, True)
