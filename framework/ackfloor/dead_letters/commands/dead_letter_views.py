@@ -81,7 +81,7 @@ def dead_letter_rows(
         envelope = dead_letter.envelope
         rows.append(
             {
-                "place": f"{dead_letter.topic}/{dead_letter.partition}/{dead_letter.offset}",
+                "place": dead_letter.place,
                 # None: it waited behind one that failed.
                 "failed": _failed(dead_letter),
                 "handler": envelope.handler,
@@ -156,6 +156,18 @@ def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
         lines += ["", payload[:_MOST_PAYLOAD]]
         lines += [f"... and {more:,} characters more (--raw)"] if more > 0 else []
     return "\n".join(lines)
+
+
+def dead_letters_text(found: Sequence[StoredDeadLetter], rules: Redaction) -> str:
+    """Dead letters for people; of several, each has its number and place above it."""
+    texts = [dead_letter_text(each, rules) for each in found]
+    if len(texts) == 1:
+        return texts[0]
+    places = [each.dead_letter.place for each in found]
+    return "\n\n".join(
+        f"{number} of {len(texts)}: {place}\n{text}"
+        for number, (place, text) in enumerate(zip(places, texts, strict=True), 1)
+    )
 
 
 def text_of(value: bytes | None) -> str | None:

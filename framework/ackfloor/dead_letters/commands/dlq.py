@@ -28,7 +28,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_COLUMNS,
     OPTIONAL_GROUP_COLUMNS,
     dead_letter_rows,
-    dead_letter_text,
+    dead_letters_text,
     fields_of,
     group_rows,
     releases_shown,
@@ -129,7 +129,21 @@ def ls(
 
 @dlq_app.command()
 def show(
-    place: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Which one.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC/PARTITION/OFFSET",
+            help="A dead letter, as `dlq ls` prints it; or a record of a source topic, as logs, "
+            "`inflight` and `lanes ls` name it: its dead letters are looked for.",
+        ),
+    ],
+    group: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACKFLOOR_GROUP",
+            help="Of a record of a source topic: only dead letters of this consumer group.",
+        ),
+    ] = None,
     raw: Annotated[
         bool,
         typer.Option(
@@ -141,22 +155,33 @@ def show(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """One dead letter: why it died, where it came from, its headers and its payload."""
+    """One dead letter: why it died, where it came from, its headers and its payload.
+
+    Of a record of a source topic all dead letters are shown, the newest first, also those that were
+    replayed, discarded or archived; as JSON they are a list. Its dead-letter topics are read whole
+    for that.
+    """
     named = place_of(place)
     reading = DeadLetterSelection.open(brokers)
     if raw and reading.rules.active:
         typer.secho("--raw would show what [redaction] takes away; leave it out", err=True)
         raise typer.Exit(Exit.USAGE)
-    found = reading.topics.dead_letter(*named)
-    if parse_topic(named[0]) is None and not found.dead_letter.says_it_failed:
+    ours = parse_topic(named[0]) is not None
+    of_record = [] if ours else reading.of_record(*named, group)
+    if raw and len(of_record) > 1:
+        which = ", ".join(each.dead_letter.place for each in of_record)
+        typer.secho(f"--raw writes one payload, and {place} has several: give {which}", err=True)
+        raise typer.Exit(Exit.USAGE)
+    found = of_record or [reading.topics.dead_letter(*named)]
+    if not (ours or of_record or found[0].dead_letter.says_it_failed):
         typer.secho(f"{place}: a record that no header calls a dead letter", fg="yellow", err=True)
     if raw:
-        sys.stdout.buffer.write(found.dead_letter.value or b"")
+        sys.stdout.buffer.write(found[0].dead_letter.value or b"")
     elif output is Output.json:
-        facts = fields_of(found, reading.rules)
-        typer.echo(json_text(facts, indent=2))
+        facts = [fields_of(each, reading.rules) for each in found]
+        typer.echo(json_text(facts if of_record else facts[0], indent=2))
     else:
-        typer.echo(dead_letter_text(found, reading.rules))
+        typer.echo(dead_letters_text(found, reading.rules))
 
 
 dlq_app.command()(export)

@@ -13,6 +13,7 @@ import typer
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.shared.read_count import counted
 from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.values.suggestions import there_are
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import Wanted
@@ -189,6 +190,57 @@ class DeadLetterSelection:
                 yield each
         misses.tell()
 
+    def of_record(
+        self, topic: str, partition: int, offset: int, group: str | None = None
+    ) -> list[StoredDeadLetter]:
+        """The dead letters of a record of a source topic, the newest first.
+
+        Disposed ones are among them: what was redriven may have been dead-lettered again. The
+        record may be a dead letter of another tool that a handler of ours reads: without any of
+        ours it is returned itself. None where no dead-letter topic of ours is of that source topic.
+
+        Args:
+            group: the consumer group whose dead-letter topics are meant; None for all.
+
+        Raises:
+            RedriveRefused: there is none, or a topic may not be read.
+            KafkaUnreachable: no broker answers.
+        """
+        place = f"{topic}/{partition}/{offset}"
+        owners = self.topics.names_of_source(topic)
+        if not owners:
+            return []
+        names = [name for name, owner in owners.items() if group in {None, owner}]
+        if not names:
+            raise RedriveRefused(
+                f"{topic} has no dead-letter topic of group {group!r}: of groups that have, "
+                f"{there_are(group or '', owners.values())}"
+            )
+        found = [
+            each
+            for name in names
+            for each in counted(self.topics.dead_letters(name), name)
+            if each.dead_letter.origin == place
+        ] or self._of_another_tool(topic, partition, offset)
+        if not found:
+            raise RedriveRefused(
+                f"{place} has no dead letter in {', '.join(names)}: it was not given up, or "
+                f"retention has removed it; `ackfloor retry show {place}` looks for it in retry "
+                "topics, `ackfloor inflight` and `ackfloor lanes ls` in runs"
+            )
+        return sorted(found, key=_newest_first)
+
+    def _of_another_tool(self, topic: str, partition: int, offset: int) -> list[StoredDeadLetter]:
+        """The record there, where it came from another topic and its headers say that it failed."""
+        try:
+            found = self.topics.dead_letter(topic, partition, offset)
+        except RedriveRefused:  # not there
+            return []
+        dead_letter = found.dead_letter
+        # What was redriven to its source has headers of ours as well.
+        came_from = dead_letter.origin.rsplit("/", 2)[0]
+        return [found] if dead_letter.says_it_failed and came_from != topic else []
+
     def choose(
         self,
         places: Places,
@@ -241,6 +293,11 @@ class DeadLetterSelection:
         else:
             found = self.topics.at(places.topic, places.only)
         return counted(found, places.topic)
+
+
+def _newest_first(found: StoredDeadLetter) -> tuple[int, str, int, int]:
+    dead_letter = found.dead_letter
+    return -dead_letter.timestamp_ms, dead_letter.topic, dead_letter.partition, -dead_letter.offset
 
 
 def tell_hidden(hidden: int) -> None:

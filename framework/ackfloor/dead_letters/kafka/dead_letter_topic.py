@@ -35,6 +35,11 @@ class DeadLetterTopics(ParkedTopics):
         """
         return [name for name, _ in self.of_kind("dlq", group)]
 
+    def names_of_source(self, source: str) -> dict[str, str]:
+        """Dead-letter topics of ours for one source topic, and the consumer group of each."""
+        found = self.of_kind("dlq", None)
+        return {name: each.group for name, each in found if each.topic == source}
+
     def dead_letters(
         self,
         topic: str,

@@ -104,6 +104,11 @@ class DeadLetter:
         )
 
     @property
+    def place(self) -> str:
+        """Where it is, as `dlq ls` prints it: `orders--billing--dlq/0/3`."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @property
     def origin(self) -> str:
         """The record that it was, as far as headers say: `orders/3/41927`; "" where none does."""
         envelope = read_envelope(self.headers)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
+from ackfloor.core.records.envelope import write_headers
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
 from ackfloor.redrive import select
@@ -130,6 +133,63 @@ def test_one_is_shown_in_full(stage: Stage) -> None:
     shown = dlq("show", str(binary["place"])).stdout
     assert shown.endswith("0x00ff\n")
     assert "\x1b" not in shown
+
+
+@pytest.fixture
+def again(stage: Stage) -> str:
+    """A source record that was redriven and given up again; its place in the source topic."""
+    assert stage.job().run(select(stage.places[2:3])).sent == 1
+    died = stage.died._replace(origin_offset=2, replays=1, error_type="shop.Still")
+    late_ms = time.time_ns() // 1_000_000 + 60_000
+    producer = Producer({"bootstrap.servers": stage.servers})
+    headers = write_headers(died, [])
+    producer.produce(stage.dlq, b"later", headers=headers, partition=1, timestamp=late_ms)
+    assert producer.flush(60) == 0
+    return f"{stage.source}/1/2"
+
+
+def test_the_dead_letters_of_a_source_record_are_found(stage: Stage, again: str) -> None:
+    """By the place that logs name: the newest first, the redriven one as well."""
+    facts = json.loads(dlq("show", again, "-o", "json").stdout)
+    assert [(each["error_type"], each["disposed"]) for each in facts] == [
+        ("shop.Still", False),
+        ("shop.Boom", True),
+    ]
+    assert {each["origin"] for each in facts} == {again}
+    text = dlq("show", again, "--group", stage.group).stdout
+    newer, older = text.split("\n2 of 2: ")
+    assert newer.startswith(f"1 of 2: {stage.dlq}/1/")
+    assert "later" in newer
+    assert older.startswith("/".join(map(str, (stage.dlq, *stage.places[2]))))
+    refused = dlq("show", again, "--raw")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"has several: give {stage.dlq}/1/" in refused.stderr
+    one = f"{stage.source}/1/1"
+    assert dlq("show", one, "--raw").stdout_bytes == b'{"card": "4711"}'
+    assert dlq("show", one).stdout.startswith(f"{'topic':<20} {stage.dlq}\n")
+
+
+def test_a_source_record_without_dead_letters_is_told(stage: Stage) -> None:
+    """With where it was looked for, and where else it may be."""
+    ended = dlq("show", f"{stage.source}/1/999")
+    assert isinstance(ended.exception, RedriveRefused)
+    assert f"/1/999 has no dead letter in {stage.dlq}: " in str(ended.exception)
+    assert f"`ackfloor retry show {stage.source}/1/999`" in str(ended.exception)
+    ended = dlq("show", f"{stage.source}/1/2", "--group", f"{stage.group}x")
+    assert isinstance(ended.exception, RedriveRefused)
+    assert f"of groups that have, there is {stage.group}" in str(ended.exception)
+
+
+def test_a_dead_letter_of_another_tool_that_a_handler_reads_is_shown(stage: Stage) -> None:
+    """Its topic is a source topic then; what was redriven to a source topic is no dead letter."""
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for value, origin in ((b"theirs", "elsewhere"), (b"redriven", stage.source)):
+        died = stage.died._replace(origin_topic=origin, origin_offset=700)
+        producer.produce(stage.source, value, headers=write_headers(died, []), partition=0)
+        assert producer.flush(60) == 0
+    assert dlq("show", f"{stage.source}/0/0").stdout.endswith("theirs\n")
+    ended = dlq("show", f"{stage.source}/0/1")
+    assert "/0/1 has no dead letter" in str(ended.exception)
 
 
 def test_what_redaction_takes_away_is_not_shown(stage: Stage, tmp_path: Path) -> None:
