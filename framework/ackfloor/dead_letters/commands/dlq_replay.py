@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -20,10 +21,11 @@ from ackfloor.cli.shared.parameters import (
     RateOption,
     YesOption,
 )
+from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
-from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
+from ackfloor.dead_letters.commands.redriving import LeftOut, Part, carry_out, rate_of
 from ackfloor.dead_letters.commands.selection import (
     Chosen,
     DeadLetterSelection,
@@ -33,7 +35,7 @@ from ackfloor.dead_letters.commands.selection import (
 )
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
-from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order
+from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order, target_topic
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import job_name, operator
 
@@ -189,7 +191,8 @@ def replay(
     Each is sent once in effect: killed or asked for again, the command goes on where it was. What
     was replayed, discarded or archived before is left out. Exits with 5 where some were not sent.
     What is edited is shown by --dry-run as a diff, and tried on all before the first is sent. With
-    --group and no topic, the topics are shown, confirmed and sent as one.
+    --group and no topic, the topics are shown, confirmed and sent as one; one whose dead letters
+    have no topic to go to is named and left out, and the command exits with 5, for --dry-run too.
     """
     rate_per_s, as_json = rate_of(rate), output is Output.json
     if not places:
@@ -199,8 +202,11 @@ def replay(
             edit=edit_with or "",
         )  # fmt: skip
         noting = _noting(brokers, asked, rate, because)
-        parts = _parts_of_group(DeadLetterSelection.open(brokers), whose, asked, rate_per_s)
-        carry_out(parts, dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
+        reading = DeadLetterSelection.open(brokers)
+        parts, left_out = _parts_of_group(reading, whose, asked, rate_per_s)
+        carry_out(
+            parts, dry_run=dry_run, yes=yes, as_json=as_json, noting=noting, left_out=left_out
+        )
         return
     named = Places.of(places)
     given = (to, most, max_replays, named.only, edit, edit_with)
@@ -270,29 +276,49 @@ def _group_without_topic(group: str | None, resume: str | None, edit: Path | Non
 
 def _parts_of_group(
     reading: DeadLetterSelection, group: str, asked: Replay, rate_per_s: float | None
-) -> list[Part]:
+) -> tuple[list[Part], list[LeftOut]]:
     """A job for each dead-letter topic of a group that has open dead letters as asked for.
 
+    Topics whose dead letters have no topic to go to are left out, unless nothing else is there.
+
     Raises:
-        RedriveRefused: the group has no topics, or one of them can't be redriven.
+        RedriveRefused: the group has no topics, none of them can be redriven, or one may not be.
         typer.BadParameter, StartError: the edit can't be used.
     """
     edits = _edits(asked.places, None, asked.edit or None, reading.rules)
-    misses, before, parts = Misses(asked.wanted), 0, list[Part]()
+    misses, before, parts, left_out = Misses(asked.wanted), 0, list[Part](), list[LeftOut]()
     job, by = job_name(), operator()
     for topic in reading.topics.names(group):
         each = replace(asked, places=Places(topic))
         chosen = reading.choose(each.places, each.wanted, misses=misses)
         before += len(chosen) - chosen.open
-        if chosen.open:
-            order = Order(topic, asked.to, job, by, rate_per_s, asked.limit, asked.max_replays)
+        if not chosen.open:
+            continue
+        order = Order(topic, asked.to, job, by, rate_per_s, asked.limit, asked.max_replays)
+        if why := _no_target(order, reading.topics.partitions):
+            left_out.append(LeftOut(order, chosen.open, why))
+        else:
             part = part_of(reading, order, each, chosen)
             part.edit, part.rules = edits, reading.rules
             parts.append(part)
     misses.tell()
+    if left_out and not parts:
+        raise RedriveRefused("; ".join(f"{each.order.dlq}: {each.why}" for each in left_out))
     if before and not parts:
         typer.secho(f"{before:,} were replayed, discarded or archived before", err=True)
-    return parts
+    return parts, left_out
+
+
+def _no_target(order: Order, topics: Iterable[str]) -> str:
+    """Why the dead letters of a topic have no topic to go to; empty where they have one."""
+    # Where a target is named, all would go there: without it all are refused.
+    if order.named:
+        return ""
+    try:
+        target_topic(order, topics)
+    except SettingError as exc:
+        return f"--{exc}"
+    return ""
 
 
 def _edits(named: Places, edit: Path | None, edit_with: str | None, rules: Redaction) -> Edit:

@@ -146,6 +146,11 @@ def line_of(order: Order, target: str, tally: Tally, verb: str = "") -> str:
     return plain("\n".join(lines))
 
 
+def left_out_text(order: Order, tally: Tally, why: str, verb: str = "") -> str:
+    """A topic whose dead letters stay where they are, and why."""
+    return plain(f"{line_of(order, '', tally, verb)}\n  {why}")
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error where that is a terminal, nothing elsewhere.

@@ -23,6 +23,7 @@ from ackfloor.dead_letters.commands.redrive_views import (
     DONE,
     TO_DO,
     counted_dead_letters,
+    left_out_text,
     line_of,
     progress_bar,
     report_of,
@@ -31,7 +32,7 @@ from ackfloor.dead_letters.commands.redrive_views import (
 )
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
-from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Wanted
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order, Target, Wanted
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.errors import RedriveBusy
 from ackfloor.operations import Ending
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ackfloor.cli.shared.noting import Noting
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 
-__all__ = ["Part", "carry_out", "rate_of"]
+__all__ = ["LeftOut", "Part", "carry_out", "rate_of"]
 
 
 @dataclass(slots=True)
@@ -68,6 +69,26 @@ class Part:
         return sum(map(len, self.wanted.values())) + self.older
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A dead-letter topic that was meant, and whose dead letters have no topic to go to.
+
+    Attributes:
+        order: what was asked for.
+        count: how many of its dead letters were meant.
+        why: which topic is missing, and what to do.
+    """
+
+    order: Order
+    count: int
+    why: str
+
+    @property
+    def tally(self) -> Tally:
+        """The counts: none is sent."""
+        return Tally().leave(Left.NO_TARGET, self.count)
+
+
 def rate_of(text: str | None) -> float | None:
     """Records a second, from what `--rate` was given.
 
@@ -83,7 +104,13 @@ def rate_of(text: str | None) -> float | None:
 
 
 def carry_out(
-    parts: list[Part], *, dry_run: bool, yes: bool, as_json: bool, noting: Noting | None = None
+    parts: list[Part],
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    noting: Noting | None = None,
+    left_out: Sequence[LeftOut] = (),
 ) -> None:
     """Show, ask, run, note, and print the result.
 
@@ -92,9 +119,11 @@ def carry_out(
         dry_run: only show.
         yes: do not ask.
         noting: what is noted of it in the actions topic; None for nothing.
+        left_out: topics that were meant as well. They are shown, and they count as left.
 
     Raises:
-        typer.Exit: 1 nothing could be done, 2 no confirmation, 5 some is left.
+        typer.Exit: 1 nothing could be done, 2 no confirmation, 5 some is left; for a dry run, 5
+            where topics are left out.
         RedriveBusy: another job works on one of these topics.
         RedriveRefused, KafkaUnreachable: as the job raises them.
     """
@@ -109,8 +138,10 @@ def carry_out(
         return
     if dry_run or not yes:
         previews = _previews(parts)
-        _show(previews, as_json=as_json)
+        _show(previews, left_out, as_json=as_json)
         if dry_run:
+            if left_out:
+                raise typer.Exit(Exit.PARTIAL)
             return
         action = parts[0].job.order.action
         count = counted_dead_letters(sum(preview.tally.sent for _, preview in previews))
@@ -122,7 +153,7 @@ def carry_out(
         if (other := part.job.active()) is not None:
             raise RedriveBusy(busy_text(part.job.order.dlq, other))
     with _noted(parts, noting) as ending:
-        tallies = _run(parts, as_json=as_json)
+        tallies = [*_run(parts, left_out, as_json=as_json), *(each.tally for each in left_out)]
         end_by_tallies(ending, tallies)
     if not all(tally.complete for tally in tallies):
         some = any(tally.sent for tally in tallies)
@@ -149,29 +180,37 @@ def _previews(parts: list[Part]) -> list[tuple[Part, Preview]]:
     return previews
 
 
-def _show(previews: Sequence[tuple[Part, Preview]], *, as_json: bool) -> None:
+def _show(
+    previews: Sequence[tuple[Part, Preview]], left_out: Sequence[LeftOut], *, as_json: bool
+) -> None:
     import typer
 
     if as_json:
         reports = [report_of(part.job.order, each, part.rules) for part, each in previews]
+        for one in left_out:
+            nothing = Preview(Target("", 0, one.order.to), one.tally)
+            reports.append({**report_of(one.order, nothing, Redaction()), "why": one.why})
         typer.echo(json.dumps(reports, indent=2))
         return
     for part, each in previews:
         typer.echo(text_of(part.job.order, each, part.rules))
+    for one in left_out:
+        would = f"would be {DONE[one.order.action]}"
+        typer.echo(left_out_text(one.order, one.tally, one.why, would))
     if len(previews) > 1:
         action = previews[0][0].job.order.action
         count = sum(each.tally.sent for _, each in previews)
         typer.echo(f"in all: {count:,} would be {DONE[action]}")
 
 
-def _run(parts: list[Part], *, as_json: bool) -> list[Tally]:
+def _run(parts: list[Part], left_out: Sequence[LeftOut], *, as_json: bool) -> list[Tally]:
     done: list[tuple[Part, Tally]] = []
     try:
         _run_all(parts, done)
     finally:
         # Where a later part fails, what the ones before have done is told all the same.
         if done:
-            _tell(done, as_json=as_json)
+            _tell(done, left_out, as_json=as_json)
     return [tally for _, tally in done]
 
 
@@ -201,16 +240,21 @@ def _run_all(parts: list[Part], done: list[tuple[Part, Tally]]) -> None:
             done.append((part, _with_older(tally, part)))
 
 
-def _tell(done: Sequence[tuple[Part, Tally]], *, as_json: bool) -> None:
-    """Print what was done, of several parts also the sum."""
+def _tell(
+    done: Sequence[tuple[Part, Tally]], left_out: Sequence[LeftOut], *, as_json: bool
+) -> None:
+    """Print what was done and what was left out, of several parts also the sum."""
     import typer
 
     results = [(each.job.order, each.job.topics.target.topic, tally) for each, tally in done]
     if as_json:
-        typer.echo(json.dumps([result_of(*each) for each in results], indent=2))
+        rest = [{**result_of(one.order, "", one.tally), "why": one.why} for one in left_out]
+        typer.echo(json.dumps([*(result_of(*each) for each in results), *rest], indent=2))
         return
     for each in results:
         typer.echo(line_of(*each))
+    for one in left_out:
+        typer.echo(left_out_text(one.order, one.tally, one.why))
     if len(results) > 1:
         count = sum(tally.sent for _, tally in done)
         typer.echo(f"in all: {count:,} {DONE[results[0][0].action]}")

@@ -59,6 +59,7 @@ class Left(StrEnum):
     FOREIGN = "foreign"
     UNREADABLE = "unreadable"
     TOO_LARGE = "too_large"
+    NO_TARGET = "no_target"
 
     @property
     def words(self) -> str:
@@ -73,6 +74,7 @@ _REASONS: Final = {
     Left.FOREIGN: "without ackfloor's headers: goes only to a topic that is named",
     Left.UNREADABLE: "the name of a header is not UTF-8, and the client can't carry it over",
     Left.TOO_LARGE: "larger than the target topic allows",
+    Left.NO_TARGET: "no topic to go to",
 }
 
 

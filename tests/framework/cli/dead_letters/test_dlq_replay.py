@@ -368,6 +368,58 @@ def test_all_topics_of_a_group_are_redriven_in_one_account(stage: Stage, second:
     assert "3 were replayed, discarded or archived before" in none.stderr
 
 
+@pytest.fixture
+def in_place(stage: Stage) -> str:
+    """A dead-letter topic of the same group whose handler retries in place: no retry topic."""
+    first, source = stage.dlq, fresh("redrive")
+    topic = f"{source}--{stage.group}--dlq"
+    for name in (source, topic):
+        stage.topic(name)
+    stage.died = stage.died._replace(handler="pack", origin_topic=source)
+    stage.dlq = topic
+    stage.bury([(b"p%d" % n, b"v", []) for n in range(2)])
+    stage.dlq = first
+    return topic
+
+
+def test_a_topic_without_a_retry_topic_is_left_out_of_a_group(
+    stage: Stage, second: str, in_place: str
+) -> None:
+    """It is named with the reason, in a dry run as well; the others are sent, and exit code 5."""
+    told = (
+        f"{in_place}: 0 would be sent\n          2  left out: no topic to go to\n  --to='retry': "
+    )
+    asked = ("replay", "--group", stage.group, "--reason", "exhausted")
+    dry = dlq(*asked, "--dry-run")
+    assert (dry.exit_code, told in dry.stdout) == (5, True), dry.output
+    assert "use --to source or --to TOPIC" in dry.stdout
+    [report] = [
+        each
+        for each in json.loads(dlq(*asked, "--dry-run", "-o", "json").stdout)
+        if each["dlq"] == in_place
+    ]
+    assert (report["would_send"], report["left"]) == (0, {"no_target": 2})
+    sent = dlq(*asked, "--yes")
+    assert sent.exit_code == 5
+    assert f"{in_place}: 0 sent\n          2  left out: no topic to go to\n" in sent.stdout
+    assert sorted(keys(stage, second.replace("--dlq", "--retry-1s"))) == ["l0", "l1", "l2"]
+    assert len(keys(stage)) == 8
+    alone = dlq(*asked, "--yes")
+    assert isinstance(alone.exception, RedriveRefused)
+    assert f"{in_place}: --to='retry': " in str(alone.exception)
+
+
+def test_a_topic_without_a_retry_topic_is_refused_where_it_is_named(
+    stage: Stage, in_place: str
+) -> None:
+    """Alone; to its source it goes, with those of the group as well."""
+    refused = dlq("replay", in_place, "--yes")
+    assert isinstance(refused.exception, RedriveRefused)
+    assert "has no retry topic for" in str(refused.exception)
+    sent = dlq("replay", "--group", stage.group, "--handler", "pack", "--to", "source", "--yes")
+    assert (sent.exit_code, sent.stdout.endswith(": 2 sent\n")) == (0, True), sent.output
+
+
 def test_a_maximum_holds_for_all_topics_of_a_group(stage: Stage, second: str) -> None:
     """Also for whoever resumes the job of one of them."""
     tier = second.replace("--dlq", "--retry-1s")

@@ -10,14 +10,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import typer
 
+from ackfloor.cli.shared.noting import Noting
+from ackfloor.cli.shared.parameters import OF_SETTINGS
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.redrive_views import line_of, text_of
-from ackfloor.dead_letters.commands.redriving import Part, carry_out
+from ackfloor.dead_letters.commands.redriving import LeftOut, Part, carry_out
 from ackfloor.dead_letters.rules.redrive_rules import Order, Target
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.errors import KafkaUnreachable
+from ackfloor.operations import ActionNote, ActionState
 from ackfloor.redrive import RedriveJob, select
+from ackfloor.runtime.supervision.exit_codes import Exit
 
 
 @dataclass
@@ -123,3 +128,38 @@ def test_what_was_sent_before_a_part_failed_is_told(
         assert [(each["dlq"], each["sent"]) for each in json.loads(told)] == [("a", 3)]
     else:
         assert told == "a to t: 3 sent\n"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_topic_that_is_left_out_is_told_with_the_rest(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What would be sent, and what was: each time with the reason, and exit code 5."""
+    left_out = [LeftOut(Order("b", "retry", "job", "me"), 2, "no retry topic; name one")]
+    for dry_run, verb, how in ((True, "would be sent", "would_send"), (False, "sent", "sent")):
+        part = Part(cast("RedriveJob", job("a")), select((0, n) for n in range(3)))
+        with pytest.raises(typer.Exit) as ended:
+            carry_out([part], dry_run=dry_run, yes=True, as_json=as_json, left_out=left_out)
+        assert ended.value.exit_code == Exit.PARTIAL
+        told = capsys.readouterr().out
+        if as_json:
+            first, second = json.loads(told)
+            assert (first["dlq"], first[how], "why" in first) == ("a", 3, False)
+            assert (second["dlq"], second[how], second["left"]) == ("b", 0, {"no_target": 2})
+            assert second["why"] == "no retry topic; name one"
+        else:
+            assert told == (
+                f"a to t: 3 {verb}\nb: 0 {verb}\n          2  left out: no topic to go to\n"
+                "  no retry topic; name one\n"
+            )
+
+
+def test_a_note_counts_what_was_left_out(notes: list[ActionNote]) -> None:
+    """It ends as in part."""
+    left_out = [LeftOut(Order("b", "retry", "job", "me"), 2, "no retry topic; name one")]
+    part = Part(cast("RedriveJob", job("a")), select((0, n) for n in range(3)))
+    noting = Noting(OF_SETTINGS, "dlq replay", None, {})
+    with pytest.raises(typer.Exit):
+        carry_out([part], dry_run=False, yes=True, as_json=False, noting=noting, left_out=left_out)
+    assert notes[-1].state is ActionState.PARTIAL
+    assert notes[-1].counts == {"done": 3, "no_target": 2}
