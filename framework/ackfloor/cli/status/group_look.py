@@ -7,7 +7,7 @@ waits in retry topics, and of the newest dead letters, are some records read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from ackfloor.cli.shared.read_count import counted
 from ackfloor.core.acks.tier_counts import TierCount
+from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.records.envelope import FAILED_AT, read_number
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup, CauseGroups
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.waiting import count_waiting
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ackfloor.core.acks.progress import Progress
     from ackfloor.dead_letters.kafka.dead_letter_topic import DeadLetterTopics
     from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
+    from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
     from ackfloor.kafka.client.client_options import KafkaOptions
     from ackfloor.kafka.inspection.group_progress import ProgressReader
 
@@ -42,6 +46,9 @@ class GroupLook:
         tiers: retry topic -> what waits in it.
         causes: of the newest dead letters that are open, the newest first.
         dead: how many of those were read.
+        jobs: dead-letter topic with open dead letters -> the job that works on it.
+        failed_ms: source topic -> when the last of what is open in its retry and dead-letter topics
+            failed, in wall-clock ms; only where all that waits was read.
         errors: what could not be read, and why.
     """
 
@@ -51,6 +58,8 @@ class GroupLook:
     tiers: dict[str, TierCount] = field(default_factory=dict)
     causes: Sequence[CauseGroup] = ()
     dead: int = 0
+    jobs: dict[str, JobNote] = field(default_factory=dict)
+    failed_ms: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     def open_by_topic(self, *kinds: str) -> dict[str, dict[int, Progress]]:
@@ -111,16 +120,47 @@ def _read_progress(look: GroupLook, reader: ProgressReader) -> None:
 
 
 def _read_waiting(look: GroupLook, topics: RetryTopics) -> None:
+    cut = set[str]()
     for topic in look.open_by_topic("retry"):
+        source = source_of(topic)
         with closing(counted(topics.open(topic), topic)) as records:
+            first = islice(records, MOST_WAITING)
             now_ms = time.time_ns() // 1_000_000
-            look.tiers[topic] = count_waiting(islice(records, MOST_WAITING), now_ms)
+            count = count_waiting(_noting_failures(look, source, first), now_ms)
+        look.tiers[topic] = count
+        if count.waiting + count.due + count.behind >= MOST_WAITING:
+            cut.add(source)
+    for source in cut:
+        look.failed_ms.pop(source, None)
+
+
+def source_of(topic: str) -> str:
+    """The source topic of a retry or dead-letter topic; any other topic itself."""
+    parsed = parse_topic(topic)
+    return topic if parsed is None else parsed.topic
+
+
+def _noting_failures(
+    look: GroupLook, source: str, records: Iterable[DeadLetter]
+) -> Iterator[DeadLetter]:
+    """The same records; when the last of them failed is noted."""
+    for record in records:
+        # Of 10,000 records one header alone is decoded.
+        failed_ms = read_number(dict(record.headers or ()).get(FAILED_AT))
+        if failed_ms is not None:
+            look.failed_ms[source] = max(failed_ms, look.failed_ms.get(source, failed_ms))
+        yield record
 
 
 def _read_dead(look: GroupLook, topics: DeadLetterTopics) -> None:
     """Read the end of each partition, and group what is open by its cause."""
+    from ackfloor.dead_letters.kafka.redrive_notes import state_of
+
     found = CauseGroups()
     for topic, parts in look.open_by_topic("dlq").items():
+        for note in topics.jobs(topic):
+            if state_of(note) is JobState.RUNNING:
+                look.jobs[topic] = note
         for partition, each in parts.items():
             starts = {partition: (each.end or 0) - MOST_DEAD}
             for dead_letter, disposed in counted(
@@ -130,3 +170,7 @@ def _read_dead(look: GroupLook, topics: DeadLetterTopics) -> None:
                     look.dead += 1
                     found.add(dead_letter)
     look.causes = sorted(found.largest_first(), key=lambda cause: -cause.last_ms)
+    for cause in look.causes:
+        source = source_of(cause.topic)
+        if source in look.failed_ms:
+            look.failed_ms[source] = max(cause.last_ms, look.failed_ms[source])

@@ -7,7 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ackfloor.cli.shared.times import moment
-from ackfloor.cli.status.group_look import MOST_DEAD, MOST_WAITING, GroupLook, open_in
+from ackfloor.cli.status.group_look import (
+    MOST_DEAD,
+    MOST_WAITING,
+    GroupLook,
+    open_in,
+    source_of,
+)
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.status_line import State, StatusLine, counted
 from ackfloor.core.acks.progress import Progress, oddity
@@ -100,7 +106,16 @@ def _retry(
         if tier.due and oldest_s > OVERDUE_S:
             text = f"{topic}: {tier.due:,} are due, the oldest for {format_rounded(oldest_s)}"
             next_ = commands.asks_kafka("retry show", topic)
-            yield line(State.wrong, "overdue", text, subject=topic, count=tier.due, next=next_)
+            failed_ms = look.failed_ms.get(source_of(topic))
+            yield line(
+                State.wrong,
+                "overdue",
+                text,
+                subject=topic,
+                count=tier.due,
+                next=next_,
+                quiet_s=None if failed_ms is None else _ago_s(failed_ms, now_ms),
+            )
     tiers = list(look.tiers.values())
     left = _sum(look, "retry")
     next_ = commands.asks_kafka("retry ls", "--group", look.group)
@@ -114,6 +129,8 @@ def _retry(
     text = f"{waiting:,} wait, {due:,} due"
     if behind:
         text += f", {behind:,} behind one that failed"
+        # Whose they are, says what to look at: few keys may hold very many.
+        next_ = commands.asks_kafka("retry groups", "--by", "key", "--group", look.group)
     if any(each.waiting + each.due + each.behind >= MOST_WAITING for each in tiers):
         text += f" (of the first {read:,} of {left:,})"
     times = [each.next_due_ms for each in tiers if each.next_due_ms is not None]
@@ -143,6 +160,11 @@ def _dead(
             handler=cause.handler,
             errors=frozenset({cause.error_type} if cause.error_type else ()),
         )
+    for topic, job in look.jobs.items():
+        done = f"{job.done:,} of {job.wanted:,} {job.action}"
+        text = f"{topic}: job {job.job} of {job.by} works on its dead letters: {done}"
+        next_ = commands.asks_kafka("dlq jobs", topic)
+        yield line(State.note, "dlq", text, subject=topic, count=job.done, next=next_)
     more = len(look.causes) - MOST_CAUSES
     if more <= 0 and look.dead >= total:
         return

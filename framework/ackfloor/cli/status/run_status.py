@@ -142,6 +142,9 @@ def _breaker_text(each: Sequence[Mapping[str, Any]]) -> str:
     withheld = counted(sum(facts["withheld"] for facts in each), "record")
     since = min(facts["since"] or "" for facts in each)
     text = f"circuit breaker {states} since {since}, {withheld} withheld"
+    if states == "slow start":
+        allowed, most = (sum(facts[name] for facts in each) for name in ("allowed", "concurrency"))
+        text += f", trials succeed: {allowed:,} of {most:,} may run"
     trials = [facts["next_trial_s"] for facts in each if facts["next_trial_s"] is not None]
     if trials:
         text += f", the next trial in {format_duration(min(trials))}"
@@ -224,7 +227,16 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
     if kind == "quarantined" and longest["head"] == "waiting":
         shown = f"; `ackfloor retry show {shlex.quote(longest['record'])}` has its traceback"
     failed = f" ({why})" if why else ""
-    return f"; the longest for {for_s}, {head} {longest['record']}{failed}{shown}"
+    tried = _tried(longest)
+    return f"; the longest for {for_s}, {head} {longest['record']}{failed}{tried}{shown}"
+
+
+def _tried(row: Mapping[str, Any]) -> str:
+    """When a lane's head is tried: nobody has to wait for longer to see whether it is mended."""
+    if row["head"] in {"queued", "running"}:
+        return ", tried now"
+    next_s = row["next_try_s"]
+    return "" if next_s is None else f", tried again in {format_rounded(next_s)}"
 
 
 def _paused_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusLine]:

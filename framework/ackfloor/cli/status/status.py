@@ -19,6 +19,7 @@ from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import COLUMNS, State, StatusLine, worst_first
 from ackfloor.cli.status.status_text import print_status
+from ackfloor.cli.status.working_off import with_working_off
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.runtime.supervision.exit_codes import Exit
 
@@ -42,10 +43,13 @@ def status(
     named, and the rest is shown. "wrong" needs somebody: a run that is not ready, an open circuit
     breaker, keys that hang with records behind them, blocked lanes and quarantined keys, retries
     that are overdue by five minutes, dead letters. "note" is worth knowing, or ends by itself: lag,
-    retries that wait, what an operator paused or forced. Dead letters are grouped by cause, the
-    newest five first. What follows from an open breaker or another cause of the same handler, such
+    retries that wait, what an operator paused or forced, a job that redrives. Dead letters are
+    grouped by cause, the newest five first. What follows from an open breaker or another cause of the same handler, such
     as lanes that wait and retries that are overdue, stands under it, after "also"; -o json has a
     row of its own for each.
+
+    What was mended stays wrong until its records are handled. Meanwhile the line says what shows
+    that it gets better: trials succeed, retries are being worked off, a key is tried again in 9s.
 
     It is quick however much there is: the causes are those of the newest 1,000 dead letters of a
     partition, and of a retry topic 10,000 records are read; a line says where there are more.
@@ -63,7 +67,7 @@ def status(
         reached = False
         text = f"{exc}. Lag, retry topics and dead letters are not known"
         lines.append(StatusLine(State.wrong, "kafka", text, next=commands.asks_kafka("doctor")))
-    found = worst_first(with_handlers(lines, readers_of(answers)))
+    found = worst_first(with_working_off(with_handlers(lines, readers_of(answers)), answers))
     if output is RowsOutput.table:
         print_status(found)
     else:

@@ -37,6 +37,7 @@ class StatusLine:
         runs: the addresses of the runs that say so; empty where Kafka does.
         handler: whose records wait or fail, where it is known; for `entries`.
         errors: the types of the errors that they fail with, where they are known; for `entries`.
+        quiet_s: for how long nothing of it has failed, where that is known; for `working_off`.
     """
 
     state: State
@@ -49,6 +50,7 @@ class StatusLine:
     runs: tuple[str, ...] = ()
     handler: str = ""
     errors: frozenset[str] = frozenset()
+    quiet_s: float | None = None
 
     def row(self) -> dict[str, Any]:
         """It as a row for programs."""

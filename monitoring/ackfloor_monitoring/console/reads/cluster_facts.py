@@ -28,6 +28,7 @@ from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import StatusLine, worst_first
+from ackfloor.cli.status.working_off import with_working_off
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
@@ -271,7 +272,8 @@ class Cluster:
         """What there is to say, the worst first, with what follows from it."""
         answers = [*runs.answers, *(each.answer for each in runs.silent)] if runs else []
         lines = [*run_lines(answers, self.commands), *(kafka.lines if kafka is not None else ())]
-        return entries(worst_first(with_handlers(lines, readers_of(answers))))
+        found = with_working_off(with_handlers(lines, readers_of(answers)), answers)
+        return entries(worst_first(found))
 
 
 def _refreshed(ask: Callable[[], T], asking: Executor, every_s: float) -> Refreshed[T]:

@@ -17,12 +17,20 @@ from ackfloor.cli.status.status_line import ABOUT, COLUMNS, State
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.errors import KafkaUnreachable
-from ackfloor.observe import BlockedLanes, Fault, NoisyKeys, RunningDelivery
+from ackfloor.observe import (
+    BlockedLanes,
+    BreakerSnapshot,
+    Fault,
+    NoisyKeys,
+    PartitionSnapshot,
+    RunningDelivery,
+)
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
-from tests.monitoring.samples import HANDLER, NOW_MS, OPEN, handler, snapshot
+from tests.monitoring.samples import HANDLER, NOW_MS, OPEN, PARTITION, handler, snapshot
 
 NONE = BlockedLanes()
 #: A handler with nothing to say of it.
@@ -463,3 +471,109 @@ def test_lag_counts_what_is_open_in_retry_topics_too(run: Run, kafka: list[Group
     [line] = [each for each in rows(on=[run]) if each["about"] == "lag"]
     assert (line["state"], line["count"]) == ("note", 2_504)
     assert line["detail"] == "0 behind, of these 0 open; another 2,504 open in retry topics"
+
+
+TIER = "orders--billing--retry-5s"
+MOVED = replace(PARTITION, topic=TIER, floor_advanced_ms=NOW_MS - 2_000)
+WORKED_OFF = "; being worked off: its floor moved 3s ago, and what is open last failed 6m40s ago"
+
+
+@pytest.mark.parametrize(
+    ("part", "failed_s", "breaker", "ran_s", "told"),
+    [
+        (MOVED, 400, BreakerSnapshot(), 100.0, WORKED_OFF),
+        # Each of these alone shows that it does not, or nothing.
+        (MOVED, 5, BreakerSnapshot(), 100.0, ""),
+        (MOVED, None, BreakerSnapshot(), 100.0, ""),
+        (MOVED, 400, OPEN, 100.0, ""),
+        (MOVED, 400, BreakerSnapshot(), 11.0, ""),
+        (replace(MOVED, highest_settled=-1), 400, BreakerSnapshot(), 100.0, ""),
+        (replace(MOVED, floor_advanced_ms=NOW_MS - 31_000), 400, BreakerSnapshot(), 100.0, ""),
+        (replace(MOVED, topic="orders--billing--retry-1m"), 400, BreakerSnapshot(), 100.0, ""),
+    ],
+)
+def test_overdue_retries_that_are_worked_off_say_so(
+    run: Run,
+    kafka: list[GroupLook],
+    monkeypatch: pytest.MonkeyPatch,
+    part: PartitionSnapshot,
+    failed_s: int | None,
+    breaker: BreakerSnapshot,
+    ran_s: float,
+    told: str,
+) -> None:
+    """Where a floor has moved since the worker began, and nothing has failed for a minute."""
+    monkeypatch.setattr("ackfloor.cli.status.status.time.time_ns", lambda: NOW_MS * 1_000_000)
+    count = TierCount(due=3, oldest_due_ms=NOW_MS - 400_000)
+    failed_ms = {} if failed_s is None else {"orders": NOW_MS - failed_s * 1_000}
+    tier = source(topic=TIER, kind="retry", end=103)
+    kafka.append(GroupLook("billing", 1, [source(), tier], {TIER: count}, failed_ms=failed_ms))
+    worker = WorkerMetrics()
+    bill = handler(**QUIET, breaker=breaker)
+    worker.snapshot(snapshot(handlers=(bill,), partitions=(part,), polled_s=ran_s, worked_s=0.0))
+    run.metrics.update(0, worker.report())
+    [line] = [each for each in rows(on=[run]) if each["about"] == "overdue"]
+    assert line["state"] == "wrong"
+    assert line["detail"] == f"{TIER}: 3 are due, the oldest for 6m40s{told}"
+
+
+def test_a_job_that_works_on_dead_letters_is_noted(run: Run, kafka: list[GroupLook]) -> None:
+    """What is not sent yet stays wrong beside it."""
+    job = JobNote(
+        *("20261128-011345-5f2c", "replayed", JobState.RUNNING, "ann@ops", "ops-1", 7),
+        *(TIER, 10, 25, NOW_MS, NOW_MS, NOW_MS + 60_000),
+    )
+    jobs = {DEAD.topic: job}
+    kafka.append(GroupLook("billing", 1, [DEAD], causes=[cause()], dead=25, jobs=jobs))
+    wrong, note = [each for each in rows(on=[run]) if each["about"] == "dlq"]
+    assert (wrong["state"], note["state"]) == ("wrong", "note")
+    assert note["detail"] == (
+        "orders--billing--dlq: job 20261128-011345-5f2c of ann@ops works on its dead letters: 10 "
+        "of 25 replayed"
+    )
+    assert note["next"] == "ackfloor dlq jobs orders--billing--dlq"
+
+
+def test_a_breaker_whose_trials_succeed_says_so(run: Run, kafka: list[GroupLook]) -> None:
+    """It is not closed yet."""
+    kafka.append(GroupLook("billing", 1, [source()]))
+    run.show(breaker=replace(OPEN, state="slow_start", allowed=8, next_trial_s=None))
+    [line] = [each for each in rows(on=[run]) if each["about"] == "breaker"]
+    assert line["state"] == "wrong"
+    assert "70 records withheld, trials succeed: 8 of 64 may run; OSError" in line["detail"]
+    run.show(breaker=OPEN)
+    [line] = [each for each in rows(on=[run]) if each["about"] == "breaker"]
+    assert "trials succeed" not in line["detail"]
+
+
+@pytest.mark.parametrize(
+    ("head", "next_ms", "told"),
+    [
+        ("waiting", NOW_MS + 21_000, ", tried again in 20s"),
+        ("running", None, ", tried now"),
+        ("queued", NOW_MS, ", tried now"),
+        ("withheld", None, ""),
+    ],
+)
+def test_a_blocked_lane_says_when_it_is_tried(
+    run: Run, kafka: list[GroupLook], head: str, next_ms: int | None, told: str
+) -> None:
+    """So whoever has mended its cause knows when it shows."""
+    kafka.append(GroupLook("billing", 1, [source()]))
+    [lane] = HANDLER.blocked.oldest
+    shown = replace(lane, head=head, next_try_ms=next_ms)
+    run.show(blocked=replace(HANDLER.blocked, oldest=(shown,)))
+    [line] = [each for each in rows(on=[run]) if each["about"] == "blocked"]
+    assert f"by orders/0/90 (shop.Boom: no stock){told}; when the cause" in line["detail"]
+
+
+def test_records_behind_others_lead_to_their_keys(run: Run, kafka: list[GroupLook]) -> None:
+    """Few keys may hold very many records."""
+    tier = source(topic=TIER, kind="retry", end=110)
+    count = TierCount(behind=9, waiting=1, next_due_ms=NOW_MS)
+    kafka.append(GroupLook("billing", 1, [source(), tier], {TIER: count}))
+    [line] = [each for each in rows(on=[run]) if each["about"] == "retry"]
+    assert line["next"] == "ackfloor retry groups --by key --group billing"
+    count.behind = 0
+    [line] = [each for each in rows(on=[run]) if each["about"] == "retry"]
+    assert line["next"] == "ackfloor retry ls --group billing"
