@@ -73,7 +73,8 @@ def ls(
     As of the group's last commits: a worker commits about once a second. A run that answers at its
     address adds the records that wait in their source topic and block a key or partition: their
     "delay" is "in place". "behind" are records that did not fail: they wait behind
-    one of their key or partition that did, and are handled after it.
+    one of their key or partition that did, and are handled after it. Why records wait,
+    `retry groups` says by cause, and whose they are, `retry groups --by key`.
     """
     if listen is not None:
         address_of(listen)
@@ -152,7 +153,11 @@ def groups(
     wanted: FilterOptions,
     topics: _TopicsArgument = None,
     by: Annotated[
-        By, typer.Option(help="cause: by handler and cause; key: each key of these apart.")
+        By,
+        typer.Option(
+            help="cause: by handler and cause; key: each key of these apart, the one with the most "
+            "records first: whose records wait."
+        ),
     ] = By.cause,
     group: OfGroupOption = None,
     brokers: BrokersOption = OF_SETTINGS,

@@ -259,6 +259,12 @@ def test_what_is_no_retry_topic_is_refused(stage: Stage, monkeypatch: pytest.Mon
     assert isinstance(ended.exception, KafkaUnreachable)
 
 
+def test_the_list_of_topics_names_the_list_of_keys() -> None:
+    """Whose records wait is asked next."""
+    told = CliRunner().invoke(retry_app, ["ls", "--help"]).stdout
+    assert "`retry groups --by key`" in " ".join(told.split())
+
+
 def test_groups_say_why_records_wait(stage: Stage) -> None:
     """By handler and cause, and by key; a filter that matches nothing is said."""
     [one] = rows("groups", stage.tier)
