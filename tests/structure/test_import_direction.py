@@ -165,6 +165,7 @@ ALSO: Final = {
             "ackfloor.cli.status.run_answers",
             "ackfloor.cli.status.run_status",
             "ackfloor.cli.status.status_line",
+            "ackfloor.cli.status.working_off",
             "ackfloor.core.acks.ack_strip",
             "ackfloor.core.acks.tier_counts",
             "ackfloor.core.parking.topic_names",

@@ -32,6 +32,8 @@ _NEXT: Final = {
     "loop": "inflight --trace",
     "held": "handlers ls",
 }
+#: What shows the record that a quarantined key waits for, by its place in the source topic.
+_SHOWN: Final = {"waiting": "retry show", "held": "dlq show"}
 _OF_WORKERS: Final = frozenset({"workers", "state", "assignment", "loop", "kafka"})
 
 
@@ -224,8 +226,9 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
     # A quarantined key is older than the record that it waits for now.
     head = "by" if kind == "blocked" else "its head now"
     shown = ""
-    if kind == "quarantined" and longest["head"] == "waiting":
-        shown = f"; `ackfloor retry show {shlex.quote(longest['record'])}` has its traceback"
+    if kind == "quarantined" and longest["head"] in _SHOWN:
+        command = f"ackfloor {_SHOWN[longest['head']]} {shlex.quote(longest['record'])}"
+        shown = f"; `{command}` has its traceback"
     failed = f" ({why})" if why else ""
     tried = _tried(longest)
     return f"; the longest for {for_s}, {head} {longest['record']}{failed}{tried}{shown}"

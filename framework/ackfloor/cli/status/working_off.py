@@ -28,10 +28,10 @@ JOINS_S: Final = 10.0
 def with_working_off(lines: Sequence[StatusLine], answers: Sequence[RunAnswer]) -> list[StatusLine]:
     """The same lines; those about overdue retry topics that get shorter say so."""
     moved = moved_ago_s(answers)
-    return [_told(line, moved.get((line.group, line.subject))) for line in lines]
+    return [_worked_off(line, moved.get((line.group, line.subject))) for line in lines]
 
 
-def _told(line: StatusLine, moved_s: float | None) -> StatusLine:
+def _worked_off(line: StatusLine, moved_s: float | None) -> StatusLine:
     if line.about != "overdue" or line.quiet_s is None or moved_s is None:
         return line
     if moved_s > MOVED_S or line.quiet_s < QUIET_S:

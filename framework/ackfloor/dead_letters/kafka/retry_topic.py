@@ -75,7 +75,8 @@ class RetryTopics(ParkedTopics):
         if not found:
             raise RedriveRefused(
                 f"{place} waits in none of {', '.join(name for name, _ in tiers)}; `ackfloor lanes "
-                "ls` shows what blocks its key where it is, `ackfloor dlq ls` what was given up"
+                f"ls` shows what blocks its key where it is, `ackfloor dlq show {place}` whether "
+                "it was given up"
             )
         if len(found) > 1:
             raise RedriveRefused(

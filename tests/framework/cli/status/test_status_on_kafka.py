@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from typer.testing import CliRunner
 from ackfloor.cli.main import cli
 from ackfloor.cli.status import group_look
 from ackfloor.core.records.envelope import Reason, write_headers
+from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.redrive import select
 from ackfloor.runtime.supervision.exit_codes import Exit
-from tests.framework.kafka.wire import produce
+from tests.framework.kafka.wire import options, produce
 from tests.redrive_stage import Stage
 
 pytestmark = pytest.mark.kafka
@@ -86,3 +88,45 @@ def test_a_group_that_is_not_there_is_wrong(stage: Stage) -> None:
     code, lines = status("--group", f"{stage.group}-not")
     assert code == Exit.FAILURE
     assert "nothing is known of group" in about(lines, "group")[0]["detail"]
+
+
+def test_a_job_that_works_on_a_topic_is_told(stage: Stage) -> None:
+    """As long as dead letters are open there; one that was killed is not."""
+    stage.bury([(b"k", b"{}", [])] * 4)
+    assert stage.job().run(select(stage.places[:1])).sent == 1
+    now_ms = time.time_ns() // 1_000_000
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for job, silent_at_ms in (("at-work", now_ms + 600_000), ("killed", now_ms - 1)):
+        note = JobNote(
+            *(job, "replayed", JobState.RUNNING, "ann@elsewhere", "elsewhere", 1, stage.tier),
+            *(1, 4, now_ms, now_ms, silent_at_ms),
+        )
+        producer.produce(stage.dispositions, note.to_bytes(), note.key, partition=0)
+    assert producer.flush(60) == 0
+    _, lines = status("--group", stage.group)
+    wrong, told = about(lines, "dlq")
+    assert (wrong["state"], wrong["count"], told["state"]) == ("wrong", 3, "note")
+    assert told["detail"].endswith(
+        "job at-work of ann@elsewhere works on its dead letters: 1 of 4 replayed"
+    )
+
+
+def test_when_what_is_open_last_failed_is_known(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In retry topics and among dead letters together; not where some of it was not read."""
+    waits = stage.died._replace(not_before_ms=1, attempt=1, failed_at_ms=100)
+    behind = stage.died._replace(reason=Reason.BEHIND, not_before_ms=None, failed_at_ms=None)
+    producer = Producer({"bootstrap.servers": stage.servers})
+    for envelope in (waits, behind):
+        producer.produce(stage.tier, b"{}", headers=write_headers(envelope, []), partition=0)
+    assert producer.flush(60) == 0
+    [look] = group_look.looks(options(stage.servers), [stage.group])
+    assert look.failed_ms == {stage.source: 100}
+    stage.died = stage.died._replace(failed_at_ms=700)
+    stage.bury([(b"k", b"{}", [])])
+    [look] = group_look.looks(options(stage.servers), [stage.group])
+    assert look.failed_ms == {stage.source: 700}
+    monkeypatch.setattr(group_look, "MOST_WAITING", 2)
+    [look] = group_look.looks(options(stage.servers), [stage.group])
+    assert look.failed_ms == {}
