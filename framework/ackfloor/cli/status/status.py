@@ -44,9 +44,9 @@ def status(
     breaker, keys that hang with records behind them, blocked lanes and quarantined keys, retries
     that are overdue by five minutes, dead letters. "note" is worth knowing, or ends by itself: lag,
     retries that wait, what an operator paused or forced, a job that redrives. Dead letters are
-    grouped by cause, the newest five first. What follows from an open breaker or another cause of the same handler, such
-    as lanes that wait and retries that are overdue, stands under it, after "also"; -o json has a
-    row of its own for each.
+    grouped by cause, the newest five first. What follows from an open breaker or another cause of
+    the same handler, such as lanes that wait and retries that are overdue, stands under it, after
+    "also"; -o json has a row of its own for each.
 
     What was mended stays wrong until its records are handled. Meanwhile the line says what shows
     that it gets better: trials succeed, retries are being worked off, a key is tried again in 9s.

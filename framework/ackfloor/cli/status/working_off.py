@@ -1,9 +1,10 @@
 """Working off: says of an overdue retry topic that it gets shorter, where the facts show it.
 
-A cause that was mended leaves work behind: retries are overdue until they are handled. What is wrong
-stays wrong meanwhile, and whoever looks wants to know whether it ends by itself. Two facts together
-show that: the floor of the topic has moved just now, and nothing that is open has failed lately. One
-alone shows nothing: a floor also moves where records fail and go on to the next retry topic.
+A cause that was mended leaves work behind: retries are overdue until they are handled. What is
+wrong stays wrong meanwhile, and whoever looks wants to know whether it ends by itself. Two facts
+together show that: the floor of the topic has moved just now, and nothing that is open has failed
+lately. One alone shows nothing: a floor also moves where records fail and go on to the next retry
+topic.
 """
 
 from __future__ import annotations
