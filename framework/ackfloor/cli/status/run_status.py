@@ -33,7 +33,7 @@ _NEXT: Final = {
     "held": "handlers ls",
 }
 #: What shows the record that a quarantined key waits for, by its place in the source topic.
-_SHOWN: Final = {"waiting": "retry show", "held": "dlq show"}
+_SHOWN: Final = {"waiting": ("retry show", "traceback"), "held": ("dlq show", "dead letter")}
 _OF_WORKERS: Final = frozenset({"workers", "state", "assignment", "loop", "kafka"})
 
 
@@ -227,8 +227,8 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
     head = "by" if kind == "blocked" else "its head now"
     shown = ""
     if kind == "quarantined" and longest["head"] in _SHOWN:
-        command = f"ackfloor {_SHOWN[longest['head']]} {shlex.quote(longest['record'])}"
-        shown = f"; `{command}` has its traceback"
+        command, has = _SHOWN[longest["head"]]
+        shown = f"; `ackfloor {command} {shlex.quote(longest['record'])}` has its {has}"
     failed = f" ({why})" if why else ""
     tried = _tried(longest)
     return f"; the longest for {for_s}, {head} {longest['record']}{failed}{tried}{shown}"

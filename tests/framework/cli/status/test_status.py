@@ -454,7 +454,7 @@ def test_lanes_that_wait_name_what_frees_them(run: Run, kafka: list[GroupLook]) 
     assert retry in found["quarantined"]
     assert ", by orders/0/90 (shop.Boom: no stock)" in found["blocked"]
     assert ", its head now orders/1/41 (held: shop.Boom: no price)" in found["quarantined"]
-    assert "; `ackfloor dlq show orders/1/41` has its traceback; " in found["quarantined"]
+    assert "; `ackfloor dlq show orders/1/41` has its dead letter; " in found["quarantined"]
     (held,) = HANDLER.quarantined.oldest
     waits = replace(HANDLER.quarantined, oldest=(replace(held, head="waiting"),))
     run.show(quarantined=waits)
