@@ -106,7 +106,8 @@ def _retry(
         if tier.due and oldest_s > OVERDUE_S:
             text = f"{topic}: {tier.due:,} are due, the oldest for {format_rounded(oldest_s)}"
             next_ = commands.asks_kafka("retry show", topic)
-            failed_ms = look.failed_ms.get(source_of(topic))
+            # What could not be read may have failed just now.
+            failed_ms = None if look.errors else look.failed_ms.get(source_of(topic))
             yield line(
                 State.wrong,
                 "overdue",

@@ -515,6 +515,9 @@ def test_overdue_retries_that_are_worked_off_say_so(
     [line] = [each for each in rows(on=[run]) if each["about"] == "overdue"]
     assert line["state"] == "wrong"
     assert line["detail"] == f"{TIER}: 3 are due, the oldest for 6m40s{told}"
+    kafka[0].errors.append("grant READ on orders--billing--dlq")
+    [line] = [each for each in rows(on=[run]) if each["about"] == "overdue"]
+    assert WORKED_OFF not in line["detail"]
 
 
 def test_a_job_that_works_on_dead_letters_is_noted(run: Run, kafka: list[GroupLook]) -> None:
