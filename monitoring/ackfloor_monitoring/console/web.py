@@ -38,8 +38,8 @@ from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.jobs_page import JOBS
 from ackfloor_monitoring.console.pages.lanes_page import LANES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
-from ackfloor_monitoring.console.pages.partition_page import PARTITION
-from ackfloor_monitoring.console.pages.partitions_page import PARTITIONS
+from ackfloor_monitoring.console.pages.partitions.partition_page import PARTITION
+from ackfloor_monitoring.console.pages.partitions.partitions_page import PARTITIONS
 from ackfloor_monitoring.console.pages.retry_page import RETRY
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed

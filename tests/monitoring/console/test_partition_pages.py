@@ -14,7 +14,7 @@ import pytest
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.ack_strip import OPEN, PARTLY, SETTLED, ack_strip
 from ackfloor.observe import BlockedLanes, NoisyKeys, PartitionSnapshot, Progress, RunningDelivery
-from ackfloor_monitoring.console.pages.ack_cells import CELLS, ack_map
+from ackfloor_monitoring.console.pages.partitions.ack_cells import CELLS, ack_map
 from ackfloor_monitoring.console.reads import cluster_facts
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics

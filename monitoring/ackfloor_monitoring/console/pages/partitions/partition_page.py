@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ackfloor_monitoring.console.pages.ack_cells import CELLS, RANGES, ack_map
 from ackfloor_monitoring.console.pages.console_page import Known, Page
-from ackfloor_monitoring.console.pages.floor_record import floor_record
+from ackfloor_monitoring.console.pages.partitions.ack_cells import CELLS, RANGES, ack_map
+from ackfloor_monitoring.console.pages.partitions.floor_record import floor_record
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts, Row, partitions_of
 

@@ -1,0 +1,1 @@
+"""Partitions: how far each is settled, and its ack map."""
