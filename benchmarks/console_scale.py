@@ -223,8 +223,10 @@ def pages() -> dict[str, str]:
     found = {
         name: f"/c/kafka/{path}"
         for name, path in {
-            "Overview": "overview", "In flight": "in-flight", "Lanes": "lanes",
-            "Handlers": "handlers", "Dead letters, by cause": "dead-letters",
+            "Overview": "overview", "Partitions": "partitions",
+            "One partition": f"partitions/{GROUP}/orders/6", "In flight": "in-flight",
+            "Lanes": "lanes", "Retry topics": "retry", "Handlers": "handlers",
+            "Dead letters, by cause": "dead-letters",
             "Jobs": "jobs", "One dead letter": f"dead-letters/{DLQS[0]}/0/5",
         }.items()
     }  # fmt: skip
