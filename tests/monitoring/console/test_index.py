@@ -53,7 +53,7 @@ class Index:
         found = self.search().newest(wanted, 10_000)
         assert len(found) == self.search().count(wanted)
         # Who knows how many there are may find them in another way, and finds the same.
-        assert self.search().newest(wanted, 10_000, count=len(found)) == found
+        assert self.search().page(wanted, 10_000) == (len(found), found)
         return [(each.place.partition, each.place.offset) for each in found]
 
     def bytes(self) -> bytes:
@@ -148,8 +148,7 @@ def test_pages_of_a_list_have_each_once(
     index.read_on()
     for wanted in (ANY, Conditions(handler="bill"), Conditions(key=b"k"), Conditions(text="o")):
         seen, behind = [], None
-        count = index.search().count(wanted)
-        while found := index.search().newest(wanted, 7, behind, count):
+        while found := index.search().page(wanted, 7, behind)[1]:
             seen += [each.place for each in found]
             behind = found[-1].place
         assert len(seen) == len(set(seen)) == 50

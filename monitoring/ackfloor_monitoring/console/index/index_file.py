@@ -78,6 +78,10 @@ end;
 """  # noqa: S608 -- a number of ours
 
 
+#: Of a file so many bytes are mapped into memory by who reads it: two million dead letters.
+MAPPED_BYTES: Final = 1 << 30
+
+
 class IndexFile:
     """One file.
 
@@ -111,6 +115,8 @@ class IndexFile:
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         found = sqlite3.connect(uri, PATIENCE_S, isolation_level=None, uri=True)
         found.execute("pragma query_only = on")
+        # Reading all takes half the time where pages are not copied first.
+        found.execute(f"pragma mmap_size = {MAPPED_BYTES}")
         return found
 
     def throw_away(self) -> None:

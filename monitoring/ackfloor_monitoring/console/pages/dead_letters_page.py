@@ -71,8 +71,7 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
 
 def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:
     """Those that match."""
-    count = search.count(query.wanted)
-    found = search.newest(query.wanted, ROWS + 1, query.behind, count)
+    count, found = search.page(query.wanted, ROWS + 1, query.behind)
     return {
         "rows": [
             {
