@@ -65,7 +65,8 @@ def test_what_is_discarded_is_hidden_and_goes_nowhere(stage: Stage) -> None:
 def test_what_nobody_calls_a_dead_letter_is_left_alone(stage: Stage, command: str) -> None:
     """A source topic given by mistake; another tool's is hidden, and what the user calls so."""
     producer = Producer({"bootstrap.servers": stage.servers})
-    theirs = stage.topic("orders.DLT")
+    theirs, plain = stage.topic("orders.DLT"), stage.topic("orders.failed")
+    producer.produce(plain, b"v", partition=0)
     producer.produce(stage.source, b"v", b"k", headers=[("h", b"1")], partition=0)
     producer.produce(theirs, b"v", headers=[("kafka_dlt-original-topic", b"orders")], partition=0)
     assert producer.flush(60) == 0
@@ -77,7 +78,8 @@ def test_what_nobody_calls_a_dead_letter_is_left_alone(stage: Stage, command: st
         assert "say --foreign" in str(refused.exception)
     assert dlq(command, theirs, *other, "--yes").exit_code == 0
     assert dlq(command, stage.source, *file, "--foreign", "--yes").exit_code == 0
-    assert "no header calls a dead letter" in dlq("show", f"{stage.source}/0/0").stderr
+    assert "has no dead letter in" in str(dlq("show", f"{stage.source}/0/0").exception)
+    assert "no header calls a dead letter" in dlq("show", f"{plain}/0/0").stderr
     assert "no header calls" not in dlq("show", f"{theirs}/0/0").stderr
 
 
