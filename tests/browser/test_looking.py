@@ -13,7 +13,7 @@ from ackfloor.core.acks.progress import Progress
 from ackfloor.observe import RunningDelivery
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.pages.console_page import Page
-from ackfloor_monitoring.console.web import MENU
+from ackfloor_monitoring.console.pages.menu import MENU
 from tests.browser.window import NARROW, WIDE, Window
 from tests.monitoring.console.served_console import NOWHERE, console_of
 from tests.monitoring.console.test_console_pages import IN_FLIGHT, OVERVIEW, SCRIPT, Kafka, Run

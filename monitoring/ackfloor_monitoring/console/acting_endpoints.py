@@ -21,6 +21,7 @@ from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields, form_of, headers_of, peer_of
+from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.rendering import rendered
 
 T = TypeVar("T")
@@ -116,6 +117,7 @@ class ActingEndpoints(Generic[J]):
             desk.template,
             400 if why else 200,
             cluster=request.path_params["cluster"],
+            pages=MENU,
             identity=identity,
             judged=judged,
             carried=carried,

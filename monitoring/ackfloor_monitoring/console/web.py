@@ -29,18 +29,9 @@ from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.acts.resumes import Resumes
 from ackfloor_monitoring.console.forms import form_of, headers_of, peer_of
-from ackfloor_monitoring.console.pages.actions_page import ACTIONS
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
-from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER
-from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
-from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
-from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
-from ackfloor_monitoring.console.pages.jobs_page import JOBS
-from ackfloor_monitoring.console.pages.lanes_page import LANES
+from ackfloor_monitoring.console.pages.menu import ASKED_PAGES, MENU, PAGES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
-from ackfloor_monitoring.console.pages.partitions.partition_page import PARTITION
-from ackfloor_monitoring.console.pages.partitions.partitions_page import PARTITIONS
-from ackfloor_monitoring.console.pages.retry_page import RETRY
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.reads.searches import Searches
@@ -49,12 +40,6 @@ from ackfloor_monitoring.console.static_files import static_file
 
 T = TypeVar("T")
 
-PAGES: Final = (OVERVIEW, PARTITIONS, PARTITION, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
-ASKED_PAGES: Final = (RETRY, DEAD_LETTERS, DEAD_LETTER, JOBS)
-#: What each page leads to.
-MENU: Final = (
-    OVERVIEW, PARTITIONS, IN_FLIGHT, LANES, RETRY, DEAD_LETTERS, JOBS, HANDLERS, ACTIONS,
-)  # fmt: skip
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
