@@ -16,6 +16,7 @@ from ackfloor.dead_letters.rules.waiting import ChosenWaiting
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH
 from ackfloor.operations.noted import Ending
+from ackfloor.operations.run_client import ControlFailed
 from ackfloor.operations.runs import Runs
 
 #: The reasons of records that an action leaves where they are: they wait behind another one of
@@ -40,7 +41,7 @@ class RetryOutcome:
         left: how many of the chosen were not meant, because of their reason.
         done: how many records they did it to, or would.
         silent: run and worker, of those that did not answer.
-        refused: run -> why it did nothing.
+        refused: run -> why it did nothing, or no more: it is not asked for the rest.
     """
 
     action: Action
@@ -75,6 +76,7 @@ class RetryMove:
     Attributes:
         action: promote or bury.
         chosen: the records.
+        topic_id: Kafka's of the topic that they were chosen in; empty where nobody has to know.
         asked: what chose them: `places` and `filter`, as its note says it.
     """
 
@@ -82,6 +84,7 @@ class RetryMove:
     topic: str
     chosen: ChosenWaiting
     asked: Mapping[str, Any] = field(default_factory=dict)
+    topic_id: str = ""
 
     @property
     def name(self) -> str:
@@ -112,7 +115,7 @@ class RetryMove:
         """To how many it would be done; to none it is.
 
         Raises:
-            ControlFailed: the only run does not answer, or refuses.
+            ControlFailed: the only run does not answer, or refuses, before any was counted.
         """
         return self._ask(Action.COUNT, runs)
 
@@ -120,7 +123,7 @@ class RetryMove:
         """Have all runs do it, and say in `ending` how that ended.
 
         Raises:
-            ControlFailed: the only run does not answer, or refuses.
+            ControlFailed: the only run does not answer, or refuses, before it did any.
         """
         outcome = self._ask(self.action, runs)
         ending.whole, ending.counts = outcome.whole, outcome.counts
@@ -133,9 +136,16 @@ class RetryMove:
         outcome.refused |= runs.unreached
         for places in self._parts():
             body = {"action": action, "topic": self.topic, "places": places}
-            for run, answer in runs.post(PATH, body, outcome.refused):
-                outcome.done += answer["count"]
-                outcome.silent.update((run, worker) for worker in answer["workers"]["silent"])
+            try:
+                for run, answer in runs.post(PATH, body, outcome.refused):
+                    outcome.done += answer["count"]
+                    outcome.silent.update((run, worker) for worker in answer["workers"]["silent"])
+            except ControlFailed as exc:
+                if not outcome.done:
+                    raise
+                # What was done before is told, and noted.
+                outcome.refused |= dict.fromkeys(runs.tokens, str(exc))
+                break
         return outcome
 
     def _parts(self) -> Iterator[dict[str, list[int]]]:

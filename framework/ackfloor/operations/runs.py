@@ -34,13 +34,16 @@ class Runs:
         Args:
             path: which of their controls.
             body: what to do.
-            refused: gets address -> why, of the runs that don't do it.
+            refused: gets address -> why, of the runs that don't do it; those that are in it are not
+                asked again.
 
         Raises:
             ControlFailed: the only run does not answer, or refuses.
         """
         refused |= self.unreached
         for run, token in self.tokens.items():
+            if run in refused:
+                continue
             try:
                 answer = post(run, token, path, body)
             except ControlFailed as exc:

@@ -10,6 +10,7 @@ import pytest
 
 from ackfloor.live.retry_requests import MOST, PATH
 from ackfloor.operations import (
+    ActionState,
     ChosenWaiting,
     ControlFailed,
     Ending,
@@ -29,6 +30,8 @@ class Asked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bodies: list[tuple[str, Mapping[str, Any]]] = []
         self.away: set[str] = set()
+        #: After so many answers in all, nobody answers any more.
+        self.answers = 100
         self.silent: list[int] = []
         self.counts = {"a:1": 2, "b:1": 1}
         monkeypatch.setattr(runs, "post", self.post)
@@ -37,7 +40,8 @@ class Asked:
         """As a run answers."""
         assert (token, path) == (f"token of {run}", PATH)
         self.bodies.append((run, body))
-        if run in self.away:
+        self.answers -= 1
+        if run in self.away or self.answers < 0:
             raise ControlFailed(f"no run answers at {run}")
         return {"count": self.counts[run], "workers": {"silent": self.silent}}
 
@@ -92,3 +96,29 @@ def test_one_request_has_so_many_places(asked: Asked) -> None:
     asked.bodies.clear()
     none = RetryMove(RetryAction.PROMOTE, TIER, ChosenWaiting()).act(alone, Ending())
     assert (asked.bodies, none.whole, none.done) == ([], True, 0)
+
+
+MANY = ChosenWaiting({0: array("q", range(2 * MOST + 1))})
+
+
+def test_what_was_done_before_the_only_run_went_away_is_noted(asked: Asked) -> None:
+    """It is a part, and no failure: those records are on their way."""
+    asked.counts, asked.answers = {"a:1": MOST}, 1
+    ending = Ending()
+    did = RetryMove(RetryAction.BURY, TIER, MANY).act(Runs({"a:1": "token of a:1"}), ending)
+    assert (did.done, did.whole) == (MOST, False)
+    assert did.refused == {"a:1": "no run answers at a:1"}
+    assert ending.state is ActionState.PARTIAL
+    assert ending.counts == {"done": MOST, "meant": 2 * MOST + 1}
+    assert len(asked.bodies) == 2
+    asked.answers = 0
+    with pytest.raises(ControlFailed):
+        RetryMove(RetryAction.BURY, TIER, MANY).act(Runs({"a:1": "token of a:1"}), Ending())
+
+
+def test_a_run_that_failed_is_not_asked_for_the_rest(asked: Asked) -> None:
+    """Each part would wait for it again; the other one does its own."""
+    asked.away = {"b:1"}
+    did = RetryMove(RetryAction.BURY, TIER, MANY).act(BOTH, Ending())
+    assert [run for run, _ in asked.bodies] == ["a:1", "b:1", "a:1", "a:1"]
+    assert (did.done, did.refused) == (6, {"b:1": "no run answers at b:1"})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
@@ -24,7 +25,7 @@ from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this fil
 from tests.e2e.stage import Stage as RealStage
 from tests.e2e.stage import ready
 from tests.e2e.test_retry_early import WAITING
-from tests.framework.kafka.wire import committed_records, options
+from tests.framework.kafka.wire import committed_records, options, until
 from tests.monitoring.console.served_console import Answer, Console, console_of
 from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 from tests.monitoring.console.waiting_stage import WaitingRun, WaitingStage, run_of
@@ -163,6 +164,21 @@ def test_ticked_ones_are_made_due(stage: WaitingStage, run: WaitingRun, console:
     assert note.counts == {"done": 1, "meant": 3}
     assert note.arguments["places"] == [place for _, place in places]
     assert note.arguments["from"] == "127.0.0.1"
+
+
+def test_a_topic_that_was_made_anew_is_left_alone(
+    stage: WaitingStage, run: WaitingRun, console: Console
+) -> None:
+    """The places mean other records there: whoever confirms has not seen them."""
+    order = asked(console, stage, ("action", "bury"), ("all", "yes"))
+    before = len(run.asked)
+    stage.admin.delete_topics([stage.tier])[stage.tier].result(60)
+    until(lambda: stage.tier not in stage.admin.list_topics(timeout=60).topics)
+    new = NewTopic(stage.tier, 2, 1)
+    until(lambda: stage.admin.create_topics([new])[stage.tier].exception(60) is None)
+    stage.park(1, b"k1")
+    assert f"{stage.tier} was deleted and made anew: ask again" in confirmed(console, order)
+    assert len(run.asked) == before
 
 
 def test_all_that_match_are_buried(stage: WaitingStage, run: WaitingRun, console: Console) -> None:

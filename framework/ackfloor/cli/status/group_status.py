@@ -116,6 +116,7 @@ def _retry(
                 count=tier.due,
                 next=next_,
                 quiet_s=None if failed_ms is None else _ago_s(failed_ms, now_ms),
+                open_in=frozenset(look.open_by_topic("retry").get(topic, ())),
             )
     tiers = list(look.tiers.values())
     left = _sum(look, "retry")

@@ -38,6 +38,7 @@ class StatusLine:
         handler: whose records wait or fail, where it is known; for `entries`.
         errors: the types of the errors that they fail with, where they are known; for `entries`.
         quiet_s: for how long nothing of it has failed, where that is known; for `working_off`.
+        open_in: partitions of the topic that have open records, where that is known; likewise.
     """
 
     state: State
@@ -51,6 +52,7 @@ class StatusLine:
     handler: str = ""
     errors: frozenset[str] = frozenset()
     quiet_s: float | None = None
+    open_in: frozenset[int] = frozenset()
 
     def row(self) -> dict[str, Any]:
         """It as a row for programs."""

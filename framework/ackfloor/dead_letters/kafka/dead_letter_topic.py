@@ -10,11 +10,9 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
 from ackfloor.dead_letters.kafka.parked_topics import ParkedTopics
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
-from ackfloor.dead_letters.kafka.redrive_topics import described
 from ackfloor.dead_letters.rules.dispositions import Disposed, dispositions_topic_of
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
-from ackfloor.kafka.topics.topic_ids import printed
 
 
 class StoredDeadLetter(NamedTuple):
@@ -108,6 +106,6 @@ class DeadLetterTopics(ParkedTopics):
             return Disposed("")
         if log not in self.partitions:
             return Disposed("")
-        disposed = Disposed(printed(described(self.admin, [topic])[topic].topic_id))
+        disposed = Disposed(self.id_of(topic))
         DispositionsLog(self._options, log, self.partitions[log]).read_on(disposed)
         return disposed

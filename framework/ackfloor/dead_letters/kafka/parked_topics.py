@@ -9,10 +9,11 @@ from contextlib import closing
 from ackfloor.core.parking.topic_names import ParsedTopic, parse_topic
 from ackfloor.core.values.suggestions import there_are
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
-from ackfloor.dead_letters.kafka.redrive_topics import known_topics
+from ackfloor.dead_letters.kafka.redrive_topics import described, known_topics
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
 from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.topics.topic_ids import printed
 
 
 class ParkedTopics:
@@ -56,6 +57,16 @@ class ParkedTopics:
         if topic not in self.partitions:
             raise RedriveRefused(f"{topic} does not exist, or this user may not see it")
         return self.partitions[topic]
+
+    def id_of(self, topic: str) -> str:
+        """Kafka's id of a topic: another one where it was deleted and created anew.
+
+        Raises:
+            RedriveRefused: there is no such topic, or it may not be seen.
+            KafkaUnreachable: the broker says nothing.
+        """
+        self.count(topic)
+        return printed(described(self.admin, [topic])[topic].topic_id)
 
     def check(self, topic: str, partitions: Iterable[int]) -> None:
         """Check that a topic has these partitions.

@@ -17,6 +17,7 @@ from ackfloor.operations import (
     LaneMove,
     LaneOutcome,
     PauseOutcome,
+    RetryMove,
     RetryOutcome,
     Runs,
     new_note,
@@ -31,6 +32,7 @@ from ackfloor_monitoring.console.acts.order_forms import Does, Order, read_order
 from ackfloor_monitoring.console.acts.retry_forms import ACTIONS, read_retry
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.waiting_records import retry_topic_id
 
 PROGRAM: Final = "console"
 
@@ -142,6 +144,7 @@ class Acting:
         write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         runs = self._cluster.runs_of(judged.order.group)
         _refuse_more(judged, runs)
+        _refuse_another_topic(does, self._cluster)
         with noted(begun, write, job=True) as ending:
             carried.outcome = does.act(runs, ending)
 
@@ -161,6 +164,19 @@ def _refuse_more(judged: Judged, runs: Runs) -> None:
             f"nothing was done: {now.done:,} lanes of {len(runs.tokens)} runs are meant now, and "
             f"{would.done:,} of {len(judged.runs)} were shown: ask again"
         )
+
+
+def _refuse_another_topic(does: Does, cluster: Cluster) -> None:
+    """Refuse places in a topic that is not the one any more that somebody has seen.
+
+    Raises:
+        AckfloorError: it was deleted and made anew, or the broker says nothing.
+    """
+    if not isinstance(does, RetryMove):
+        return
+    if retry_topic_id(cluster.options(), does.topic) != does.topic_id:
+        why = f"{does.topic} was deleted and made anew: ask again"
+        raise AckfloorError(f"nothing was done: {why}")
 
 
 def by_of(person: Person) -> str:

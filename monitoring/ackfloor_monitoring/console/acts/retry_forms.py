@@ -14,7 +14,7 @@ from ackfloor_monitoring.console.acts.places import place_in
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.waiting_query import FILTERS, waiting_query
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
-from ackfloor_monitoring.console.reads.waiting_records import choose
+from ackfloor_monitoring.console.reads.waiting_records import choose, retry_topic_id
 
 #: What a form may ask for.
 ACTIONS: Final = (RetryAction.PROMOTE, RetryAction.BURY)
@@ -41,9 +41,11 @@ def read_retry(form: Fields, person: Person, cluster: Cluster) -> RetryMove:
         raise SettingError("place", list(texts) or "", "some are named, or all are meant", fix)
     query = waiting_query({name: form.get(name) for name in FILTERS}, person, cluster.rules)
     only = select(place_in(topic, text) for text in texts) if texts else None
+    # Asked for first: what is chosen in a topic that comes after it is refused later.
+    topic_id = retry_topic_id(cluster.options(), topic)
     chosen = choose(cluster.options(), action, topic, only, query.wanted.matches)
     if len(chosen) > MOST_MEANT:
         why = f"{len(chosen):,} are meant, and an order has at most {MOST_MEANT:,}"
         raise SettingError("all", "yes", why, "narrow the search, or use `ackfloor retry`")
     asked = {"places": Places(topic, only).texts(), "filter": query.wanted.to_dict()}
-    return RetryMove(action, topic, chosen, asked)
+    return RetryMove(action, topic, chosen, asked, topic_id)

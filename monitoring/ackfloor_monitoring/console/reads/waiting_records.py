@@ -159,6 +159,11 @@ def _tier_of(topic: str) -> Tier:
     return Tier(topic, parsed.group, parsed.delay_s or 0.0)
 
 
+def retry_topic_id(options: KafkaOptions, topic: str) -> str:
+    """Kafka's id of a retry topic; raises as `look` does."""
+    return RetryTopics(options).id_of(topic)
+
+
 def choose(
     options: KafkaOptions,
     action: RetryAction,

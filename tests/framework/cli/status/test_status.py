@@ -520,6 +520,30 @@ def test_overdue_retries_that_are_worked_off_say_so(
     assert WORKED_OFF not in line["detail"]
 
 
+def test_a_topic_is_worked_off_where_each_of_its_partitions_is(
+    run: Run, kafka: list[GroupLook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stands still, or that no run has, may hold just the oldest record."""
+    monkeypatch.setattr("ackfloor.cli.status.status.time.time_ns", lambda: NOW_MS * 1_000_000)
+    count = TierCount(due=3, oldest_due_ms=NOW_MS - 400_000)
+    tiers = [source(topic=TIER, partition=part, kind="retry", end=103) for part in (0, 1)]
+    failed_ms = {"orders": NOW_MS - 400_000}
+    kafka.append(GroupLook("billing", 1, [source(), *tiers], {TIER: count}, failed_ms=failed_ms))
+    stands = replace(MOVED, partition=1, floor_advanced_ms=NOW_MS - 40_000)
+    for parts, told in (
+        ((MOVED,), False),
+        ((MOVED, stands), False),
+        ((MOVED, replace(MOVED, partition=1)), True),
+    ):
+        worker = WorkerMetrics()
+        worker.snapshot(
+            snapshot(handlers=(handler(**QUIET),), partitions=parts, polled_s=100.0, worked_s=0.0)
+        )
+        run.metrics.update(0, worker.report())
+        [line] = [each for each in rows(on=[run]) if each["about"] == "overdue"]
+        assert ("being worked off" in line["detail"]) is told
+
+
 def test_a_job_that_works_on_dead_letters_is_noted(run: Run, kafka: list[GroupLook]) -> None:
     """What is not sent yet stays wrong beside it."""
     job = JobNote(
