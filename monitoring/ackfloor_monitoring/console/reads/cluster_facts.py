@@ -99,8 +99,8 @@ class OfRuns:
         return found
 
     def figures(self) -> dict[str, int]:
-        """What the history keeps of them; nothing where a run does not answer."""
-        if any(each.error for each in self.answers):
+        """What the history keeps of those that are known; nothing where none is."""
+        if not any(self.known()):
             return {}
         return {
             "running": sum(row["running"] for row in self.handlers()),
