@@ -255,7 +255,8 @@ class Endpoints:
                 await self._newer(cluster, known)
                 if self._ending.is_set():
                     return
-            yield event("over", "log in again")
+            # A browser comes again by itself, after so many milliseconds.
+            yield "retry: 200\n\n" if identity.asks_again else event("over", "log in again")
         finally:
             self._streams -= 1
 

@@ -8,7 +8,7 @@ import pytest
 
 from ackfloor import ConfigError
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
-from ackfloor_monitoring.console.access.gate import Gate, Refused
+from ackfloor_monitoring.console.access.gate import PROXIED_S, Gate, Refused
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.access.proxies import Proxies, proxies_of
 from ackfloor_monitoring.console.access.roles import Person, Role
@@ -90,6 +90,26 @@ def test_forms_of_other_sites_are_refused_behind_a_proxy_too() -> None:
     for sent in ("", of_eve):
         with pytest.raises(Refused):
             ours.identify("POST", old, sent, PROXY)
+
+
+def test_a_token_of_the_proxys_own_login_is_none_of_ours() -> None:
+    """Some proxies pass it on; from elsewhere it opens nothing."""
+    given = headers(x_user="ann", authorization="Bearer of-the-proxy")
+    assert gate(proxies()).identify("GET", given, "", PROXY).person.name == "ann"
+    with pytest.raises(Refused, match="none of the proxies"):
+        gate(proxies()).identify("GET", given, "", "10.0.0.9")
+
+
+def test_a_page_that_is_open_ends_so_that_the_proxy_is_asked_again() -> None:
+    """It may have logged them out, or given them another role."""
+    now = [0.0]
+    ours = Gate(NAMES, secure=True, proxies=proxies(), clock=lambda: now[0])
+    identity = ours.identify("GET", headers(x_user="ann"), "", PROXY)
+    now[0] = PROXIED_S - 1
+    assert identity.goes_on()
+    now[0] = PROXIED_S
+    assert not identity.goes_on()
+    assert identity.asks_again
 
 
 def test_beside_proxies_tokens_go_on(tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_a_name_that_is_not_resolved_for_a_moment_keeps_its_runs() -> None:
     assert failed.error == "dns+workers:9600: try again"
 
 
+def test_a_name_that_no_resolver_takes_leaves_the_other_runs() -> None:
+    """It can't even be asked for."""
+    found, [failed] = RunNames(["127.0.0.1:1", "dns+a..b:9600"]).now()
+    assert list(found) == ["127.0.0.1:1"]
+    assert failed.run == "dns+a..b:9600"
+
+
 def test_the_names_of_this_machine_are_resolved() -> None:
     """By the system's resolver."""
     assert "127.0.0.1" in addresses("localhost", 9600)

@@ -27,6 +27,8 @@ from ackfloor_monitoring.console.access.tokens import Tokens, read_tokens
 #: What everybody is called where there are no tokens.
 ANYBODY: Final = "anybody on this machine"
 SCHEME: Final = "bearer "
+#: Seconds that an answer without an end goes on for whom a proxy has named: then it is asked again.
+PROXIED_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,13 @@ class Identity:
     Attributes:
         csrf: what its forms have to send back.
         goes_on: whether the same person would still come in; for answers that never end.
+        asks_again: whether who comes in again after that needs no login: the proxy decides.
     """
 
     person: Person
     csrf: str
     goes_on: Callable[[], bool]
+    asks_again: bool = False
 
 
 class Refused(Exception):
@@ -85,6 +89,7 @@ class Gate:
         self._token_file = token_file
         self._anybody = Person(ANYBODY, role)
         self._proxies = proxies
+        self._clock = clock
         self._csrf = token_urlsafe(32)
         self._tokens = Tokens({}) if token_file is None else read_tokens(token_file)
         self._read_at = _changed_at(token_file)
@@ -127,7 +132,8 @@ class Gate:
         own = self.refuse_other_hosts(headers)
         self._read_again()
         token = bearer_of(headers)
-        if token:
+        # Without tokens of ours it is another's: a proxy may pass on that of its own login.
+        if token and (self.asks or self._proxies is None):
             # No browser adds this header by itself: it needs no proof of where it comes from.
             person = self._tokens.person(token)
             if person is None:
@@ -141,7 +147,8 @@ class Gate:
     def _of_browser(self, headers: Mapping[str, str], peer: str) -> Identity:
         if person := self._named_by_proxy(headers, peer):
             secret = hmac.digest(self._csrf.encode(), person.name.encode(), "sha256").hex()
-            return Identity(person, secret, lambda: True)
+            until_s = self._clock() + PROXIED_S
+            return Identity(person, secret, lambda: self._clock() < until_s, asks_again=True)
         if not self.asks:
             return Identity(self._anybody, self._csrf, lambda: True)
         secret = self._secret_of(headers)

@@ -243,8 +243,9 @@ class Cluster:
         taken_ms = _now_ms()
         answers = self._answers()
         found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms)
-        self._groups = found.groups
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
+        # A group whose runs are all away is just the one that somebody wants to see.
+        self._groups = sorted({*found.groups, *self._group_of.values()})
         return found
 
     def _answers(self) -> Sequence[RunAnswer]:

@@ -58,8 +58,8 @@ class RunNames:
                 continue
             try:
                 self._known[given] = self._resolved(given.removeprefix(PREFIX))
-            except OSError as exc:
-                why = f"{given}: {exc.strerror or exc}"
+            except (OSError, UnicodeError) as exc:
+                why = f"{given}: {getattr(exc, 'strerror', None) or exc}"
                 failed.append(RunAnswer(given, named=True, error=why))
             for address in self._known.get(given, ()):
                 found.setdefault(address, given)
