@@ -16,12 +16,10 @@ from typing import Final
 import typer
 
 from ackfloor import ConfigError
-from ackfloor_monitoring.console.access.roles import Person, Role
+from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: A person's name, as a token file has it too.
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 #: What browsers, proxies and the console itself use for something else.
 _TAKEN: Final = frozenset({"authorization", "cookie", "host", "origin", "sec-fetch-site"})

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ackfloor import ConfigError
-from ackfloor_monitoring.console.access.proxies import NAME
-from ackfloor_monitoring.console.access.roles import Person, Role
+from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 
 FIELD: Final = "--token-file"
 #: What tokens begin with: tools that look for secrets in repositories know it by that.

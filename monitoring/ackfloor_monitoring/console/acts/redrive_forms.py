@@ -15,7 +15,7 @@ from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, TO_SOURCE
 from ackfloor.redrive import Disposition, Order, job_name, parse_rate, select
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.places import place_in
+from ackfloor_monitoring.console.acts.places import place_in, ticked
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.pages.dead_letter_query import FILTERS, DeadLetterQuery, query_of
@@ -126,10 +126,7 @@ def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redriv
     if parsed is None or parsed.kind != "dlq":
         fix = "choose the topic whose dead letters are meant"
         raise SettingError("topic", topic, "is no dead-letter topic", fix)
-    texts = dict.fromkeys(form.all("place"))
-    if bool(texts) is bool(form.get("all")):
-        fix = "tick dead letters, or all that match"
-        raise SettingError("place", list(texts) or "", "some are named, or all are meant", fix)
+    texts = ticked(form, "dead letters")
     query = query_of({name: form.get(name) for name in FILTERS}, person, index, datetime.now(UTC))
     to, rate = form.get("to")[:LONGEST] or TO_RETRY, form.get("rate").strip()[:LONGEST]
     if to not in {TO_RETRY, TO_SOURCE}:

@@ -10,7 +10,7 @@ from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.operations import RetryAction, RetryMove
 from ackfloor.redrive import select
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.places import place_in
+from ackfloor_monitoring.console.acts.places import place_in, ticked
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.waiting_query import FILTERS, waiting_query
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -35,10 +35,7 @@ def read_retry(form: Fields, person: Person, cluster: Cluster) -> RetryMove:
     if parsed is None or parsed.kind != "retry":
         fix = "choose the retry topic whose records are meant"
         raise SettingError("topic", topic, "is no retry topic", fix)
-    texts = dict.fromkeys(form.all("place"))
-    if bool(texts) is bool(form.get("all")):
-        fix = "tick records, or all that match"
-        raise SettingError("place", list(texts) or "", "some are named, or all are meant", fix)
+    texts = ticked(form, "records")
     query = waiting_query({name: form.get(name) for name in FILTERS}, person, cluster.rules)
     only = select(place_in(topic, text) for text in texts) if texts else None
     # Asked for first: what is chosen in a topic that comes after it is refused later.

@@ -59,11 +59,13 @@ class OfRuns:
         answers: of all runs, now.
         silent: what those that do not answer now said a while ago.
         taken_ms: when they were asked, in milliseconds since 1970.
+        given: address -> how it was given: as an address or by a name.
     """
 
     answers: Sequence[RunAnswer]
     silent: Sequence[LastAnswer]
     taken_ms: int
+    given: Mapping[str, str]
 
     @property
     def groups(self) -> Sequence[str]:
@@ -186,7 +188,6 @@ class Cluster:
         self.index = index
         self._token_files = token_files
         self._names = RunNames(listen) if listen else None
-        self._given: Mapping[str, str] = {}
         self.commands = NextCommands.after(listen, brokers)
         self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
@@ -222,13 +223,14 @@ class Cluster:
             ConfigError: the settings are refused.
         """
         tokens, unreached = dict[str, str](), dict[str, str]()
-        for answer in self._ask_runs().answers:
+        asked = self._ask_runs()
+        for answer in asked.answers:
             if (answer.group or self._group_of.get(answer.run, group)) != group:
                 continue
             if answer.error:
                 unreached[answer.run] = answer.error
                 continue
-            file = self._token_files.get(self._given.get(answer.run, answer.run))
+            file = self._token_files.get(asked.given.get(answer.run, answer.run))
             try:
                 tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
             except ControlFailed as exc:
@@ -241,19 +243,19 @@ class Cluster:
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
-        answers = self._answers()
-        found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms)
+        given, answers = self._answers()
+        found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms, given)
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         # A group whose runs are all away is just the one that somebody wants to see.
         self._groups = sorted({*found.groups, *self._group_of.values()})
         return found
 
-    def _answers(self) -> Sequence[RunAnswer]:
+    def _answers(self) -> tuple[Mapping[str, str], Sequence[RunAnswer]]:
         if self._names is None:
-            return answers_of(None, self._brokers.source)
-        self._given, unresolved = self._names.now()
-        answers = answers_of(list(self._given), self._brokers.source) if self._given else ()
-        return [*answers, *unresolved]
+            return {}, answers_of(None, self._brokers.source)
+        given, unresolved = self._names.now()
+        answers = answers_of(list(given), self._brokers.source) if given else ()
+        return given, [*answers, *unresolved]
 
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()
