@@ -29,6 +29,8 @@ APP = "ackfloor_handlers.orders:app"
 SESSION_TIMEOUT_MS = 6_000
 _STOP_S = 40.0
 _SPARK_S = 480.0
+#: Longer than any demo: Spark reports when it starts, and when it is asked to end.
+_SELDOM = "12h"
 _LOOK_EVERY_S = 0.2
 
 
@@ -73,9 +75,13 @@ class Program:
         Raises:
             DemoFailed: it does not end.
         """
+        self.ask_to_end()
+        return self.wait(within_s)
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, where it has not ended by itself."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self.wait(within_s)
 
     def wait(self, within_s: float) -> int:
         """Its exit code once it has ended; raises DemoFailed when that takes too long."""
@@ -117,22 +123,33 @@ class Service(Program):
 
 
 class Pipeline(Program):
-    """`ackfloor spark report --ingest`: the topics into a table, and the report on it."""
+    """`ackfloor spark report --ingest --every`: the topics into a table, and the report on it.
+
+    It starts while the run goes on, and makes one report at once: Java then has started and
+    compiled when the last report is asked for.
+    """
 
     def __init__(self, bootstrap_servers: str, folder: Path, page: Path | None) -> None:
         argv = ["ackfloor.cli.main", "spark", "report", "--ingest", "--group", GROUP]
         argv += ["--table", str(folder / "failures"), "-o", "json"]
-        if page is not None:
-            argv += ["--html", str(page)]
-        self.started_s = time.monotonic()
+        argv += ["--every", _SELDOM, "--html", str(page or folder / "failures.html")]
         settings = {"ACKFLOOR_BOOTSTRAP_SERVERS": bootstrap_servers}
+        self._asked_s = time.monotonic()
         super().__init__("spark", argv, folder, settings)
 
+    def ask(self) -> None:
+        """Ask for the report on all that the topics hold by now; it takes some seconds."""
+        self._asked_s = time.monotonic()
+        # Before it has written a line, a signal would end it without a report.
+        while self.returncode() is None and not self.log.stat().st_size:
+            time.sleep(_LOOK_EVERY_S)
+        self.ask_to_end()
+
     def report(self, tell: Callable[[str], None]) -> SparkReport:
-        """Its report; raises DemoFailed where it failed.
+        """The report that was asked for; raises DemoFailed where it failed.
 
         Args:
-            tell: is called again and again with how long Spark has worked.
+            tell: is called again and again with how long the report has taken.
         """
         code = self._ended(tell)
         if code != 0:
@@ -149,10 +166,9 @@ class Pipeline(Program):
 
     def _ended(self, tell: Callable[[str], None]) -> int:
         """Its exit code once it has ended, with progress until then."""
-        give_up_s = self.started_s + _SPARK_S
-        while self.returncode() is None and time.monotonic() < give_up_s:
+        while self.returncode() is None and time.monotonic() < self._asked_s + _SPARK_S:
             time.sleep(_LOOK_EVERY_S)
-            tell(f"Spark has worked for {time.monotonic() - self.started_s:.0f} s")
+            tell(f"Spark has worked on its report for {time.monotonic() - self._asked_s:.0f} s")
         return self.wait(0.0)
 
 

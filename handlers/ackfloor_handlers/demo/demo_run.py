@@ -120,21 +120,25 @@ def _act(
         stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
         live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
         stack.enter_context(feed)
+        half = _to_handle(plan) // 2
+        stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)
+        # Now, so that it has started when the last stuck orders are dead letters.
+        spark = _spark(plan, broker, folder, stack, live) if plan.spark else None
         disturbances = _disturb(plan, stage, broker)
         stage.until(feed.finished, "all orders are produced", _HALF_S)
         stage.until_settled()
         stage.look()
         lost = stage.workers_lost()
         live.tell("everything is settled")
-        # Nothing is written any more, so it need not wait for the run's end.
-        spark = _spark(plan, broker, folder, stack, live) if plan.spark else None
+        if spark is not None:
+            spark.ask()
         code = service.stop()
         live.tell(f"the run ended with exit code {code}")
         found = collect(broker.bootstrap_servers, topics)
         report = None
         if spark is not None:
             report = spark.report(live.tell_seldom)
-            live.tell(f"Spark took {time.monotonic() - spark.started_s:.1f} s")
+            live.tell("Spark has made its report")
     facts = Facts(
         ledger=feed.ledger(),
         receipts=found.receipts,
@@ -152,21 +156,21 @@ def _act(
 
 
 def _spark(plan: Plan, broker: Broker, folder: Path, stack: ExitStack, live: LiveView) -> Pipeline:
-    """Spark at work; what it answers is read later."""
+    """Spark, started; it is asked for its report later."""
     page = None if plan.page is None else plan.page.resolve()
     pipeline = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
-    live.tell("Spark stores the retry and dead-letter topics, and reports on them")
+    live.tell("Spark starts to store the retry and dead-letter topics")
     return pipeline
 
 
+def _to_handle(plan: Plan) -> int:
+    """How many orders don't become dead letters."""
+    return sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
+
+
 def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:
-    """Half-way, inject the faults that were asked for."""
-    if not plan.kill and not plan.outage_s:
-        return []
-    handled = sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
-    half = handled // 2
-    stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)
-    disturbances = []
+    """Inject the faults that were asked for."""
+    disturbances: list[Disturbance] = []
     if plan.kill:
         disturbances += ordeal.kill_worker(stage, plan.workers)
     if plan.outage_s and broker.cluster is not None:

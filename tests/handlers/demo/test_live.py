@@ -76,6 +76,7 @@ def test_while_spark_works_the_demo_says_so(
     told: list[str] = []
     failure = pytest.raises(DemoFailed, match="Spark's report ended with code")
     with Pipeline("nowhere:1", tmp_path, page=tmp_path) as pipeline, failure:
+        pipeline.ask()
         pipeline.report(told.append)
     assert told
-    assert told[0].startswith("Spark has worked for ")
+    assert told[0].startswith("Spark has worked on its report for ")

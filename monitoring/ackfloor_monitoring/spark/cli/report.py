@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,17 +15,62 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.cli.shared.rows import console
 from ackfloor.cli.shared.times import time_of
+from ackfloor.core.values.durations import parse_duration
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption, ingest_plan
+from ackfloor_monitoring.spark.cli.rounds import Rounds
+from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.page.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
-from ackfloor_monitoring.spark.spark_errors import PageNotWritten
+from ackfloor_monitoring.spark.spark_errors import NothingToReport, NoTopics, PageNotWritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ackfloor.redrive import KafkaOptions
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What each report is made of, whenever it is made."""
+
+    table: str
+    group: str | None
+    settings: Settings
+    clients: KafkaOptions | None
+    since: str | None
+    since_release: str | None
+    ingest: bool
+    html: Path | None
+
+    def store(self, spark: SparkSession, show_stage: Callable[[str], None]) -> None:
+        """Store what the topics hold by now, where that is asked for."""
+        if self.ingest:
+            show_stage(f"storing what the topics hold in {self.table}")
+            _ingest(spark, self.table, self.settings, self.group)
+
+    def count(self, spark: SparkSession, show_stage: Callable[[str], None]) -> Report:
+        """Count what is stored, and write the page."""
+        from ackfloor_monitoring.spark.report.build import Since
+        from ackfloor_monitoring.spark.report.job import failure_history
+
+        now = datetime.now(UTC)
+        since = None if self.since is None else _since(self.since, now)
+        show_stage(f"counting the failures in {self.table}")
+        made = failure_history(
+            spark,
+            self.table,
+            group=self.group,
+            since=Since(since, self.since_release),
+            clients=self.clients,
+            made_at=now,
+        )
+        if self.html is not None:
+            _write(self.html, html_page(made))
+        return made
 
 
 def report(
@@ -49,6 +98,14 @@ def report(
         Path | None,
         typer.Option(help="Also write the report as one HTML file that needs no network."),
     ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            help="Make the page of --html again this long after the last one, such as 15m. Ctrl-C "
+            "and SIGTERM make it a last time, then the command ends.",
+            show_default="once",
+        ),
+    ] = None,
     commits: Annotated[
         bool,
         typer.Option(
@@ -69,36 +126,70 @@ def report(
     clients = brokers.options()
     if since is not None and since_release is not None:
         raise typer.BadParameter("give --since or --since-release, not both")
-    now = datetime.now(UTC)
-    since_when = None if since is None else _since(since, now)
+    if since is not None:
+        _since(since, datetime.now(UTC))
+    rounds = _rounds(every, html)
     if html is not None:
         _check_folder(html)
     require_pyspark()
-    from ackfloor_monitoring.spark.report.build import Since
-    from ackfloor_monitoring.spark.report.job import failure_history
-
+    asked = clients if commits and named else None
+    work = _Work(table, group, settings, asked, since, since_release, ingest, html)
     with (
+        _until_stopped(rounds, html),
         stage_line("starting Spark") as show_stage,
         spark_session("ackfloor spark report") as spark,
     ):
-        if ingest:
-            show_stage(f"storing what the topics hold in {table}")
-            _ingest(spark, table, settings, group)
-        show_stage(f"counting the failures in {table}")
-        made = failure_history(
-            spark,
-            table,
-            group=group,
-            since=Since(since_when, since_release),
-            clients=clients if commits and named else None,
-            made_at=now,
-        )
-    if html is not None:
-        _write(html, html_page(made))
+        made = _in_rounds(work, rounds, spark, show_stage)
     if output is Output.json:
         typer.echo(made.to_json())
     else:
         _print_tables(made)
+
+
+def _rounds(every: str | None, html: Path | None) -> Rounds | None:
+    """When the report is made again; None for once."""
+    if every is None:
+        return None
+    if html is None:
+        raise typer.BadParameter(
+            "only a page is made again and again: name it with --html", param_hint="--every"
+        )
+    every_s = parse_duration(every, field="--every")
+    if not every_s:
+        raise typer.BadParameter(
+            f"{every!r} would start Spark's work without a pause; give a time such as 15m",
+            param_hint="--every",
+        )
+    return Rounds(every_s)
+
+
+@contextmanager
+def _until_stopped(rounds: Rounds | None, html: Path | None) -> Iterator[None]:
+    """In the block, which begins before Spark starts, a signal asks for the last report."""
+    if rounds is None:
+        yield
+        return
+    with stopped_by_signals(rounds):
+        typer.echo(f"Ctrl-C or SIGTERM writes {html} a last time, and ends this", err=True)
+        yield
+
+
+def _in_rounds(
+    work: _Work, rounds: Rounds | None, spark: SparkSession, show_stage: Callable[[str], None]
+) -> Report:
+    """The report that was made last."""
+    while rounds is not None and not rounds.stopped():
+        try:
+            work.store(spark, show_stage)
+            if rounds.stopped():
+                break
+            work.count(spark, show_stage)
+        except (NoTopics, NothingToReport) as nothing:
+            typer.echo(f"no page yet: {nothing}", err=True)
+        show_stage("waiting for the next round")
+        rounds.wait()
+    work.store(spark, show_stage)
+    return work.count(spark, show_stage)
 
 
 def _since(text: str, now: datetime) -> datetime:
@@ -125,8 +216,11 @@ def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | No
 
 
 def _write(file: Path, page: str) -> None:
+    """Whoever opens the page meanwhile gets the one before, whole."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        file.write_text(page, "utf-8")
+        beside.write_text(page, "utf-8")
+        beside.replace(file)
     except OSError as error:
         raise PageNotWritten(f"--html {str(file)!r} can't be written: {error.strerror}") from None
     typer.echo(f"wrote {file}", err=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from ackfloor_monitoring.spark.cli import spark_app
 from ackfloor_monitoring.spark.report import job
 from ackfloor_monitoring.spark.report.page import page
-from ackfloor_monitoring.spark.spark_errors import PageNotWritten
+from ackfloor_monitoring.spark.spark_errors import NothingToReport, PageNotWritten
 from tests.monitoring.spark.report.samples import REPORT
 
 
@@ -103,3 +105,64 @@ def test_brokers_are_asked_where_a_setting_names_them(asked: list[dict[str, Any]
     assert first["clients"].consumer["bootstrap.servers"] == "kafka-1:9092"
     assert second["clients"] is None
     assert "Causes" in invoke().stdout
+
+
+@pytest.mark.parametrize(
+    ("every", "beside", "why"),
+    [
+        ("15m", [], "name it with --html"),
+        ("soon", ["--html", "page.html"], "'soon'"),
+        ("0s", ["--html", "page.html"], "'0s'"),
+    ],
+)
+def test_bad_rounds_are_refused_before_the_work(
+    asked: list[dict[str, Any]], every: str, beside: list[str], why: str
+) -> None:
+    """Only a page is made again and again, and after a time that can be read."""
+    ended = invoke("--every", every, *beside)
+    assert ended.exit_code != 0
+    assert why in ended.stderr + str(ended.exception)
+    assert asked == []
+
+
+def test_a_signal_asks_for_the_last_page(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also one that comes while a page is made: what was stored since is in the last one."""
+    made = job.failure_history
+
+    def interrupted(spark: object, table: str, **asked_for: Any) -> object:
+        if not asked:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return made(spark, table, **asked_for)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(job, "failure_history", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    file = tmp_path / "page.html"
+    ended = invoke("--every", "1h", "--html", str(file), "-o", "json")
+    assert ended.exit_code == 0, ended.output
+    assert len(asked) == 2
+    assert asked[0]["made_at"] < asked[1]["made_at"]
+    assert json.loads(ended.stdout) == json.loads(REPORT.to_json())
+    assert ended.stderr.count(f"wrote {file}") == 2
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_rounds_go_on_while_there_is_nothing_to_report(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A group without a failure gets its page once it has one; the last round says the truth."""
+    rounds: list[int] = []
+
+    def nothing(spark: object, table: str, **asked_for: Any) -> object:
+        rounds.append(1)
+        if len(rounds) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        raise NothingToReport("no failure of group 'billing'")
+
+    monkeypatch.setattr(job, "failure_history", nothing)
+    ended = invoke("--every", "1ms", "--html", str(tmp_path / "page.html"))
+    assert isinstance(ended.exception, NothingToReport)
+    assert len(rounds) == 4
+    assert ended.stderr.count("no page yet: no failure of group 'billing'") == 3
