@@ -35,17 +35,19 @@ class SettingsState:
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """A POST request to the run.
+    """A request to one of the run's controls.
 
     Attributes:
         client: the client's address.
         authorization: the header of that name; empty if there is none.
-        body: at most `CONTROL_BYTES`.
+        body: at most `CONTROL_BYTES`; none of one that only reads.
+        method: of HTTP: POST asks for something to be done, GET only reads.
     """
 
     client: str
     authorization: str
     body: bytes
+    method: str = "POST"
 
 
 #: Answers a request with an HTTP status and a JSON value; called in any thread.

@@ -366,7 +366,7 @@ class RunMonitor(Protocol):
         ...
 
     def control(self, path: str, answer: Control) -> None:
-        """Answer POST requests to this path with `answer`."""
+        """Answer POST and GET requests to this path with `answer`."""
         ...
 
     def stop(self) -> None:

@@ -51,7 +51,7 @@ class _Address:
         self.server = PageServer(
             {"/livez": self._page},
             {
-                control.PATH: ConfigControl(token, self._change, anywhere=False),
+                control.PATH: ConfigControl(token, self._change, anywhere=False, tells=self._tell),
                 early_control.PATH: RetryRequests(token, self._ask, anywhere=False),
                 lane_control.PATH: LaneRequests(token, self._ask_lanes, anywhere=False),
                 breaker_control.PATH: BreakerControl(token, self._force, anywhere=False),
@@ -75,6 +75,10 @@ class _Address:
         assert wait_s > 0
         set_layer(values)
         return Change((), (), {}, (), 0 if dry_run else 1, ())
+
+    def _tell(self) -> dict[str, object]:
+        self.reached += 1
+        return {"settings": []}
 
     def _ask(self, order: Tree, wait_s: float) -> Answers:
         self.reached += 1

@@ -493,12 +493,24 @@ def test_what_is_posted_goes_to_its_control(run: RunMetrics, address: str) -> No
     run.control("/config", control)
     assert post(address, "/config", b"x", Authorization="Bearer t") == (418, {"tea": True})
     assert post(address, "/config?x=1", b"") == (418, {"tea": True})
+    for method in ("GET", "HEAD"):
+        assert ask(address, "/config?x=1", method, Authorization="Bearer t")[0].status == 418
     assert asked == [
         ControlRequest("127.0.0.1", "Bearer t", b"x"),
         ControlRequest("127.0.0.1", "", b""),
+        *[ControlRequest("127.0.0.1", "Bearer t", b"", "GET")] * 2,
     ]
     assert post(address, "/metrics", b"x")[0] == 405
-    assert ask(address, "/config")[0].status == 404
+    assert ask(address, "/handlers")[0].status == 404
+
+
+def test_a_control_that_only_acts_says_so(run: RunMetrics, address: str) -> None:
+    """With the method that it takes, as HTTP wants it."""
+    run.control("/handlers", lambda request: (405, {"error": request.method}))
+    response, body = ask(address, "/handlers")
+    assert (response.status, response.headers["Allow"], json.loads(body)) == (
+        405, "POST", {"error": "GET"},
+    )  # fmt: skip
 
 
 def test_a_body_without_bounds_is_not_read(run: RunMetrics, address: str) -> None:

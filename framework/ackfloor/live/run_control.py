@@ -1,9 +1,11 @@
-"""Control: requests that are posted to the run's address, and the token that they need.
+"""Control: requests to the run's address that need its token.
 
     POST /config
     Authorization: Bearer <token>
 
     {"set": {"handlers.bill.consume_timeout": "5s"}, "dry_run": false}
+
+`GET /config` tells the settings in force, each with its source, secrets as `***`.
 
 The token is compared in constant time. Unless `app.control` says otherwise, only this machine may
 ask.
@@ -40,18 +42,27 @@ Does = TypeVar("Does", bound=Callable[..., Any])
 
 
 class TokenControl(ABC, Generic[Does]):
-    """Answers what is posted to one path; implements `ackfloor.control.Control`.
+    """Answers requests to one path; implements `ackfloor.control.Control`.
 
     Args:
         token: a request has to carry it.
-        does: carries out the request.
+        does: carries out what is posted.
         anywhere: whether other machines may ask, too.
+        tells: the body of the answer to GET; None where there is nothing to read.
     """
 
-    def __init__(self, token: str, does: Does, *, anywhere: bool) -> None:
+    def __init__(
+        self,
+        token: str,
+        does: Does,
+        *,
+        anywhere: bool,
+        tells: Callable[[], object] | None = None,
+    ) -> None:
         self._token = token.encode()
         self._does = does
         self._anywhere = anywhere
+        self._tells = tells
 
     @abstractmethod
     def answer(self, tree: Any) -> object:
@@ -71,8 +82,16 @@ class TokenControl(ABC, Generic[Does]):
         given = request.authorization.encode("utf-8", "replace")
         if not hmac.compare_digest(given, SCHEME.encode() + self._token):
             return 401, {"error": "not the token of this run; its log says which file has it"}
+        return self._shown() if request.method == "GET" else self._carried_out(request.body)
+
+    def _shown(self) -> tuple[int, object]:
+        if self._tells is None:
+            return 405, {"error": "there is nothing to read here; use POST"}
+        return 200, self._tells()
+
+    def _carried_out(self, body: bytes) -> tuple[int, object]:
         try:
-            tree = json.loads(request.body)
+            tree = json.loads(body)
         except (ValueError, RecursionError):
             return 400, {"error": "the body is no JSON"}
         try:
@@ -86,7 +105,7 @@ class TokenControl(ABC, Generic[Does]):
 
 
 class ConfigControl(TokenControl[Callable[..., Change]]):
-    """Answers `POST /config` by `RunSettings.change`."""
+    """Answers `POST /config` by `RunSettings.change`, and `GET /config` by its `effective`."""
 
     def answer(self, tree: Any) -> object:
         """Change settings, or with `dry_run` only answer what the change would do."""

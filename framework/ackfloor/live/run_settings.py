@@ -6,8 +6,8 @@ the app before any worker gets it; if it is refused, nothing changes. The superv
 newest version to each worker until it has it; a worker that is started gets it before anything
 else but forced breakers and paused handlers.
 
-Two threads: the supervisor's loop calls everything but `change`, which runs in a request's thread
-and waits until the loop is done.
+Two kinds of threads: the supervisor's loop calls everything but `change`, which runs in a request's
+thread and waits until the loop is done, and `effective`, which any thread may ask.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from ackfloor.settings.layers import Layer, set_layer, shown
 from ackfloor.settings.live_settings import (
     Changed,
     changes,
+    effective,
     held_back,
     is_live,
     new_delays,
@@ -167,6 +168,12 @@ class RunSettings:
         self._requests.pending()
 
     # Requests.
+
+    def effective(self) -> dict[str, object]:
+        """The settings in force, each with its source, for JSON; secrets as `***`."""
+        launch = self.launch
+        shown = effective(launch.settings, launch.handlers)
+        return {"group": launch.settings.group, **shown}
 
     def change(self, values: Mapping[str, object], *, dry_run: bool, wait_s: float) -> Change:
         """Set settings for as long as the run lasts; waits until the running workers have them.

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ackfloor.declare.registration import HandlerSpec, settings_key
-from ackfloor.settings.layers import Assigned, Layer
+from ackfloor.settings.layers import Assigned, Layer, path_of
 from ackfloor.settings.model import Settings
 from ackfloor.settings.names import Path
-from ackfloor.settings.show import rows
+from ackfloor.settings.show import SettingRow, handler_rows, rows
 
 #: Of `[app]`.
 LIVE_APP = frozenset(
@@ -62,6 +62,24 @@ def changes(before: Settings, after: Settings, specs: Iterable[HandlerSpec]) -> 
         for row in rows(after, specs)
         if row.name not in old or old[row.name].value != row.value
     )
+
+
+def effective(settings: Settings, specs: Iterable[HandlerSpec]) -> dict[str, object]:
+    """Every setting as `config show` has it, and whether it may change while a run runs; for JSON.
+
+    Args:
+        specs: the handlers that run, with what operators set applied.
+    """
+    return {
+        "settings": [_shown(row) for row in rows(settings)],
+        "handlers": {
+            spec.name: [_shown(row) for row in handler_rows(settings, spec)] for spec in specs
+        },
+    }
+
+
+def _shown(row: SettingRow) -> dict[str, object]:
+    return {**row._asdict(), "live": is_live(path_of(row.name))}
 
 
 def held_back(started: Layer, wanted: Layer, kept: Collection[Path]) -> Layer:

@@ -33,7 +33,7 @@ def rows(settings: Settings, specs: Iterable[HandlerSpec] = ()) -> list[SettingR
     """
     shown = list(_section(settings, names.FIXED))
     for spec in settings.applied(specs) if specs else ():
-        shown.extend(_handler(settings, spec))
+        shown.extend(handler_rows(settings, spec))
     return shown
 
 
@@ -53,7 +53,8 @@ def _section(settings: Settings, section: tuple[Setting, ...]) -> Iterator[Setti
         )
 
 
-def _handler(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
+def handler_rows(settings: Settings, spec: HandlerSpec) -> Iterator[SettingRow]:
+    """Every setting of one handler, to which what operators set was applied."""
     key = settings_key(spec.name)
     for setting in names.CURRENT_HANDLER:
         keys = setting.path[2:]

@@ -46,8 +46,8 @@ by default `127.0.0.1:9600`), as Prometheus text or OpenMetrics, whichever is as
 - [The app's own metrics](../guide/running.md#your-own-metrics) are on the same page.
 
 Also at the address: `/livez` (fails only for what a restart cures), `/readyz` (says what isn't
-well) and `/state` (partitions, handlers and faults of every worker), all JSON. Live and ready
-are 200, the contrary 503.
+well), `/state` (partitions, handlers and faults of every worker) and, for who has the run's token,
+`/config` (each setting with its source), all JSON. Live and ready are 200, the contrary 503.
 """
 _WATCH = """\
 ## `ackfloor spark watch`

@@ -168,7 +168,7 @@ class RunMetrics:
         self._look = None if seen is None else Look(self._now_ms(), seen)
 
     def control(self, path: str, answer: Control) -> None:
-        """Answer POST requests to this path."""
+        """Answer POST and GET requests to this path."""
         self._controls[path] = answer
 
     def reports(self) -> dict[int, Report]:

@@ -1,7 +1,8 @@
 """Server: a small HTTP server on its own thread, for pages made on request.
 
-GET and HEAD read pages; POST calls one of the run's controls, which check permissions. One
-connection serves one request, so a stopped server leaves nothing behind. What a page raises is
+GET and HEAD read pages, and what one of the run's controls tells whoever has the run's token; POST
+asks a control to do something. One connection serves one request, so a stopped server leaves
+nothing behind. What a page raises is
 logged and answered with 500; it never ends the server.
 """
 
@@ -130,10 +131,10 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        self._answer(self._response())
+        self._answer(self._read())
 
     def do_HEAD(self) -> None:
-        self._answer(self._response())
+        self._answer(self._read())
 
     def do_POST(self) -> None:
         self._answer(self._asked())
@@ -148,14 +149,22 @@ class _Handler(BaseHTTPRequestHandler):
             return Response.of_json({"error": "say the length of the body"}, 411)
         if len(length) > 9 or int(length) > CONTROL_BYTES:
             return Response.of_json({"error": f"the body is over {CONTROL_BYTES} bytes"}, 413)
-        body = self.rfile.read(int(length))
+        return self._controlled(control, self.rfile.read(int(length)), "POST")
+
+    def _read(self) -> Response:
+        """A page, or what a control tells."""
+        control = self.server.controls.get(urlsplit(self.path).path)
+        return self._response() if control is None else self._controlled(control, b"", "GET")
+
+    def _controlled(self, control: Control, body: bytes, method: str) -> Response:
+        """What a control answers."""
         client, authorization = str(self.client_address[0]), self.headers.get("authorization", "")
         try:
-            status, tree = control(ControlRequest(client, authorization, body))
+            status, tree = control(ControlRequest(client, authorization, body, method))
         except Exception:
             log.exception("%s failed", self.path)
             return Response.of_json({"error": "it failed; see the log of the run"}, 500)
-        return Response.of_json(tree, status)
+        return Response.of_json(tree, status, **({"Allow": "POST"} if status == 405 else {}))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("do_"):

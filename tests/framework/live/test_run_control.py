@@ -1,4 +1,4 @@
-"""`POST /config`: who may ask, and what is said to whom."""
+"""`/config`: who may ask, and what is said to whom."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Run:
     def __init__(self, *, anywhere: bool = False) -> None:
         self.asked: list[dict[str, Any]] = []
         self.raises: Exception | None = None
-        self.control = ConfigControl(TOKEN, self.change, anywhere=anywhere)
+        tells = lambda: {"group": "billing"}  # noqa: E731 -- what a run says is tested with it
+        self.control = ConfigControl(TOKEN, self.change, anywhere=anywhere, tells=tells)
 
     def change(self, values: Any, *, dry_run: bool, wait_s: float) -> Change:
         self.asked.append({**values, "dry_run": dry_run})
@@ -42,9 +43,13 @@ class Run:
         return CHANGE
 
     def ask(
-        self, body: bytes = GOOD, token: str = f"Bearer {TOKEN}", client: str = "127.0.0.1"
+        self,
+        body: bytes = GOOD,
+        token: str = f"Bearer {TOKEN}",
+        client: str = "127.0.0.1",
+        method: str = "POST",
     ) -> tuple[int, Any]:
-        return self.control(ControlRequest(client, token, body))
+        return self.control(ControlRequest(client, token, body, method))
 
 
 def test_a_change_is_made_and_told() -> None:
@@ -105,6 +110,19 @@ def test_only_this_machine_may_ask_unless_said() -> None:
         assert "app.control" in told["error"]
         assert open_to_all.ask(client=client)[0] == 200
         assert open_to_all.ask(client=client, token="Bearer x")[0] == 401
+    assert run.asked == []
+
+
+def test_who_may_change_them_may_read_them() -> None:
+    """And nobody else: neither without the token nor from another machine."""
+    run, open_to_all = Run(), Run(anywhere=True)
+    assert run.ask(b"", method="GET") == (200, {"group": "billing"})
+    assert run.ask(b"", "", method="GET")[0] == 401
+    assert run.ask(b"", client="10.0.0.1", method="GET")[0] == 403
+    assert open_to_all.ask(b"", client="10.0.0.1", method="GET")[0] == 200
+    only_acts = ConfigControl(TOKEN, run.change, anywhere=False)
+    status, told = only_acts(ControlRequest("127.0.0.1", f"Bearer {TOKEN}", b"", "GET"))
+    assert (status, told) == (405, {"error": "there is nothing to read here; use POST"})
     assert run.asked == []
 
 

@@ -240,7 +240,8 @@ def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> Token
         log.warning("settings can't be changed with `ackfloor config set`: %s", exc)
         return None
     anywhere = app.control == "remote"
-    monitor.control(PATH, ConfigControl(token.token, live.change, anywhere=anywhere))
+    config = ConfigControl(token.token, live.change, anywhere=anywhere, tells=live.effective)
+    monitor.control(PATH, config)
     monitor.control(
         RETRY_PATH, RetryRequests(token.token, live.retry_orders.ask, anywhere=anywhere)
     )
