@@ -17,11 +17,12 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from typer.testing import CliRunner
 
-from ackfloor.cli.config.config_set import PATH, post
 from ackfloor.cli.main import cli
 from ackfloor.core.records.envelope import read_envelope
 from ackfloor.errors import AckfloorError
+from ackfloor.live.run_control import PATH
 from ackfloor.live.token import read_token
+from ackfloor.operations.run_client import post
 from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.e2e.stage import Stage, page, ready, started, worker_pids
 from tests.framework.cli.command import Running, ackfloor

@@ -1,10 +1,11 @@
 """Operations: what operators do to runs and dead letters, noted where everybody can read it.
 
 The one way to act. The command line and the console stand on it: what the one has done, the other
-shows. It has four parts, and a family of actions (dead letters, settings) moves here part by part;
-those of handlers (`HandlerPause`), lanes (`LaneMove`) and retry topics (`RetryMove`) are here:
+shows. It has four parts, and a family of actions (dead letters) moves here part by part; those of
+handlers (`HandlerPause`), lanes (`LaneMove`), retry topics (`RetryMove`) and settings
+(`SettingChange`) are here:
 
-* read: what a run says (`ask_state`); no note is written.
+* read: what a run says (`ask_state`, `ask_settings`); no note is written.
 * judge: a dry run, with the count of what would be done (`LaneMove.judge`); no note is written.
 * act: done under `noted`, with who, from where, what, why and a correlation id.
 * audit: `ActionLog`, which writes and reads these notes.
@@ -45,12 +46,18 @@ from ackfloor.operations.action_notes import (
     ActionState,
     redacted,
 )
+from ackfloor.operations.effective_settings import (
+    EffectiveSettings,
+    SettingValue,
+    ask_settings,
+)
 from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
 from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
 from ackfloor.operations.noted import Ending, new_note, noted
 from ackfloor.operations.retry_moves import RetryMove, RetryOutcome
 from ackfloor.operations.run_client import ControlFailed, ask_state
 from ackfloor.operations.runs import Runs
+from ackfloor.operations.setting_changes import ChangeOutcome, SettingChange
 
 __all__ = [
     "TOPIC",
@@ -58,8 +65,10 @@ __all__ = [
     "ActionLog",
     "ActionNote",
     "ActionState",
+    "ChangeOutcome",
     "ChosenWaiting",
     "ControlFailed",
+    "EffectiveSettings",
     "Ending",
     "HandlerPause",
     "LaneAction",
@@ -71,6 +80,9 @@ __all__ = [
     "RetryMove",
     "RetryOutcome",
     "Runs",
+    "SettingChange",
+    "SettingValue",
+    "ask_settings",
     "ask_state",
     "new_note",
     "noted",

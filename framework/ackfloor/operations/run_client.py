@@ -1,7 +1,7 @@
 """A run at its address: read what it says, and post what it is to do.
 
-An address is that of `ackfloor run --listen`. Reading needs no token; a run does nothing that is
-posted without its own.
+An address is that of `ackfloor run --listen`. Most reading needs no token; a run tells its settings
+only to who has its own, and does nothing that is posted without it.
 """
 
 from __future__ import annotations
@@ -118,6 +118,21 @@ def read_readiness(listen: str) -> Mapping[str, Any]:
     return tree
 
 
+def ask(listen: str, token: str, path: str) -> Any:
+    """Ask a run for what it tells whoever has its token; returns its answer.
+
+    Args:
+        path: of the control.
+
+    Raises:
+        ControlFailed: there is no answer, or the request is refused.
+    """
+    response, answer = _asked(listen, "GET", path, STATE_S, None, {"Authorization": SCHEME + token})
+    if response.status == http.client.NOT_FOUND:
+        raise ControlFailed(f"{listen} {_NO_CONTROLS}; or it is of an older release")
+    return _granted(listen, response, answer)
+
+
 def post(listen: str, token: str, path: str, tree: object) -> Any:
     """Post a control request to a run; returns its answer.
 
@@ -129,7 +144,11 @@ def post(listen: str, token: str, path: str, tree: object) -> Any:
     """
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     body = json.dumps(tree).encode()
-    response, answer = _asked(listen, "POST", path, POST_S, body, headers)
+    return _granted(listen, *_asked(listen, "POST", path, POST_S, body, headers))
+
+
+def _granted(listen: str, response: http.client.HTTPResponse, answer: object) -> Any:
+    """A control's answer; raises ControlFailed where it is a refusal."""
     if response.status == http.client.OK and isinstance(answer, dict):
         return answer
     why = answer.get("error", "") if isinstance(answer, dict) else ""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.shared.noting import Noting, ReasonOption, end_by_workers
+from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
     ListenOption,
@@ -16,8 +15,7 @@ from ackfloor.cli.shared.run_address import (
     credentials,
     exit_unless_all_applied,
 )
-from ackfloor.live.run_control import PATH
-from ackfloor.operations.run_client import post
+from ackfloor.operations import Runs, SettingChange
 
 #: How many running deliveries the table names.
 MOST_SHOWN = 20
@@ -49,11 +47,12 @@ def set_(
     records in flight at once. `--group` names the app where the file has several: the run must be
     of that group. The run writes its token to a file that only its user can read, and logs where.
     """
-    run, body = credentials(listen, token_file, config_file), {"set": {name: value}}
+    run, token = credentials(listen, token_file, config_file)
+    change, runs = SettingChange(name, value), Runs({run: token})
     if dry_run:
-        answer = post(*run, PATH, {**body, "dry_run": True})
+        answer = change.judge(runs).answers[run]
     else:
-        answer = _changed(run, name, {**body, "dry_run": False}, reason, config_file)
+        answer = _changed(run, runs, change, reason, config_file)
     if output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
     else:
@@ -62,20 +61,14 @@ def set_(
 
 
 def _changed(
-    run: tuple[str, str],
-    name: str,
-    body: Mapping[str, Any],
-    reason: str | None,
-    source: SettingsSource | None,
+    run: str, runs: Runs, change: SettingChange, reason: str | None, source: SettingsSource | None
 ) -> Any:
     """Change it, and note it: the values as the run says they were and are."""
-    given: dict[str, Any] = {"runs": [run[0]]}
-    with Noting(source, "config set", reason, given).of([name]) as ending:
-        answer = post(*run, PATH, body)
-        for each in answer["changed"]:
-            given |= {"before": each["before"], "after": each["after"]}
-        end_by_workers(ending, answer["workers"], parked=answer["ends"])
-    return answer
+    given: dict[str, Any] = {"runs": [run]}
+    with Noting(source, change.name, reason, given).of([change.target]) as ending:
+        outcome = change.act(runs, ending)
+        given |= outcome.noted()
+    return outcome.answers[run]
 
 
 def _show(answer: Any) -> None:

@@ -101,12 +101,8 @@ class Noting:
         return ""
 
 
-def end_by_workers(ending: Ending, workers: Mapping[str, Any], **counts: int) -> None:
-    """An action ends as a run's answer says of its workers: applied, refused, silent.
-
-    Args:
-        counts: of what else, how many; none of zero is noted.
-    """
+def end_by_workers(ending: Ending, workers: Mapping[str, Any]) -> None:
+    """An action ends as a run's answer says of its workers: applied, refused, silent."""
     ending.whole = not (workers["refused"] or workers["silent"])
     others = {name: len(workers[name]) for name in ("refused", "silent")}
-    ending.counts = counts_of(len(workers["applied"]), **others, **counts)
+    ending.counts = counts_of(len(workers["applied"]), **others)

@@ -13,6 +13,10 @@ from typer.testing import CliRunner, Result
 from ackfloor.cli.config.config_show import config_app
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.errors import ConfigError, StartError
+from ackfloor.live.token import token_path
+from ackfloor.operations import ControlFailed, Ending, Runs, SettingChange
+from ackfloor.runtime.supervision.exit_codes import Exit
+from tests.monitoring.console.settings_stage import TOKEN, SettingsRun
 
 APP = """
 from ackfloor.app import App
@@ -163,3 +167,44 @@ def test_a_group_that_no_app_can_have_has_no_section() -> None:
     Path("ackfloor.toml").write_text('[kafka]\nbootstrap_servers = "k:1"\n', "utf-8")
     assert Brokers(group="another tool's").settings().kafka.bootstrap_servers == "k:1"
     assert Brokers(group="billing").settings().group == "billing"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SettingsRun]:
+    """A run whose token is where it belongs."""
+    monkeypatch.setenv("ACKFLOOR_STATE_DIR", str(tmp_path))
+    (tmp_path / "run.toml").write_text("[handlers.bill]\nconcurrency = 8\n")
+    made = SettingsRun(tmp_path / "run.toml")
+    file = token_path(made.listen, None)
+    file.write_text(TOKEN)
+    file.chmod(0o600)
+    yield made
+    made.close()
+
+
+def test_a_run_says_what_it_goes_by(run: SettingsRun) -> None:
+    """With what was changed since it began; the files of this machine are not asked."""
+    Path("ackfloor.toml").write_text("[app]\nworkers = 3", "utf-8")
+    SettingChange("handlers.bill.rate", "5/s").act(Runs({run.listen: TOKEN}), Ending())
+    found = as_rows(show("--running", "--listen", run.listen, "-o", "json"))
+    assert found["handlers.bill.rate"] == ("5/s", "config set")
+    assert found["app.workers"] == ("2", "flag --workers")
+    assert found["handlers.bill.concurrency"][1].endswith("run.toml")
+    table = show("--running", "--listen", run.listen).stdout
+    assert TOKEN not in table
+    assert "handlers.bill.rate" in table
+
+
+def test_what_a_run_can_not_be_asked_is_refused(run: SettingsRun) -> None:
+    """It has its app; nobody is there; it has another token."""
+    both = show("shop_of_config_test:app", "--running", "--listen", run.listen)
+    assert both.exit_code == Exit.USAGE
+    assert "the run has its app" in both.stderr
+    for option, value in (("--listen", run.listen), ("--token-file", "token")):
+        alone = show(option, value)
+        assert (alone.exit_code, "it is for --running" in alone.stderr) == (Exit.USAGE, True)
+    assert show(ACKFLOOR_RUN_LISTEN=run.listen).exit_code == Exit.OK
+    run.metrics.stop()
+    gone = show("--running", "--listen", run.listen)
+    assert isinstance(gone.exception, ControlFailed)
+    assert gone.stdout == ""
