@@ -40,6 +40,17 @@ async def bill(delivery: Delivery) -> None:
         raise RuntimeError("no price <b>here</b>")
 """
 
+WAITING = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", retry=RetryPolicy.fixed("1h"))
+async def bill(delivery: Delivery) -> None:
+    note(started, delivery)
+    while not opened("gate"):
+        await asyncio.sleep(0.05)
+"""
+
 
 @contextmanager
 def console(folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
@@ -154,6 +165,43 @@ def test_an_operator_moves_what_holds_a_key(make_stage: Callable[..., Stage]) ->
     assert (note["action"], note["state"], note["program"], note["group"], note["counts"]) == (
         "lanes dead-letter", "done", "console", stage.group, {"done": 1},
     )  # fmt: skip
+
+
+@pytest.mark.kafka
+def test_an_admin_shortens_a_deadline(make_stage: Callable[..., Stage]) -> None:
+    """What it ends in flight is said before, and parked after; who did it stays on the page."""
+    stage = make_stage(WAITING)
+    run = stage.run()
+    run.until(ready(run), "ready")
+    stage.produce(3)
+    run.until(lambda: len(stage.noted("started")) == 3, "3 in flight")
+    listen = run.logged("metrics and health on ").rpartition("http://")[2]
+    given = ("--run", listen, "--bootstrap-servers", stage.servers, "--role", "admin")
+    setting = "handlers.bill.consume_timeout"
+    with console(stage.folder, *given) as (_, port):
+        settings, orders = "/c/kafka/settings", list[str]()
+        assert setting in page(port, settings)
+
+        def judged() -> str:
+            change = {"group": stage.group, "setting": setting, "value": "1s"}
+            orders.append(send(port, "/c/kafka/changes", **change))
+            return page(port, orders[-1])
+
+        until(lambda: "3 deliveries would time out at once" in judged())
+        assert committed_records(stage.servers, f"{stage.topic}--{stage.group}--retry-1h") == []
+        assert send(port, orders[-1], reason="INC-18") == orders[-1]
+        assert f"{listen}: {setting} from 1m to 1s, taken by worker 0" in page(port, orders[-1])
+        retry = f"{stage.topic}--{stage.group}--retry-1h"
+        until(lambda: len(committed_records(stage.servers, retry)) == 3)
+        until(lambda: "INC-18" in page(port, settings))
+        assert "config set" in page(port, settings)
+    stage.open_gate()
+    listed = ackfloor(
+        *("config", "show", "--running", "--listen", listen, "-o", "json"), cwd=stage.folder
+    )
+    shown = {row["name"]: (row["value"], row["source"]) for row in json.loads(listed.stdout)}
+    assert shown[setting] == ("1s", "config set")
+    assert shown["app.group"] == (stage.group, "code")
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ class JudgedForm(Protocol):
 
 
 class Desk(Protocol[J]):
-    """Judges forms and carries them out: `Acting`, `Redrives`, `Resumes` and `Cancels`."""
+    """Judges forms and carries them out: `Acting`, `ChangeDesk`, `Redrives` and others."""
 
     @property
     def asking(self) -> Executor:
@@ -71,11 +71,13 @@ class ActingEndpoints(Generic[J]):
 
     Args:
         desks: cluster -> who does it there.
+        right: what somebody needs for it.
     """
 
-    def __init__(self, desks: Mapping[str, Desk[J]], gate: Gate) -> None:
+    def __init__(self, desks: Mapping[str, Desk[J]], gate: Gate, right: Right = Right.act) -> None:
         self._desks = desks
         self._gate = gate
+        self._right = right
 
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
@@ -125,13 +127,15 @@ class ActingEndpoints(Generic[J]):
         )
 
     async def _identify(self, request: Request) -> tuple[Identity, Fields]:
-        """Who may act; raises Refused for everybody else."""
+        """Who may do it; raises Refused for everybody else."""
         form = await form_of(request) if request.method == "POST" else Fields()
         identity = self._gate.identify(
             request.method, headers_of(request), form.get("csrf"), peer_of(request)
         )
         if not identity.person.may(Right.act):
             raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
+        if not identity.person.may(self._right):
+            raise Refused(403, "only an admin may do that")
         return identity, form
 
     def _of(self, request: Request) -> Desk[J]:

@@ -25,6 +25,7 @@ from ackfloor_monitoring.console.access.roles import MEANINGS, Right
 from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.acts.cancels import Cancels
+from ackfloor_monitoring.console.acts.change_desk import ChangeDesk
 from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.acts.resumes import Resumes
@@ -74,6 +75,8 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
         ("cancels", {each.name: Cancels(each) for each in clusters}),
     ):
         routes += acting_routes(name, ActingEndpoints(desks, gate))
+    changing = {each.name: ChangeDesk(each) for each in clusters}
+    routes += acting_routes("changes", ActingEndpoints(changing, gate, Right.change_settings))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:

@@ -27,6 +27,7 @@ class Right(IntEnum):
     see_payloads = 1
     act = 2
     reveal = 3
+    change_settings = 3
 
 
 #: What a role may do, in words that the login page and the docs use.

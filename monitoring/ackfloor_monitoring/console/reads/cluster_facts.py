@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
 from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
@@ -158,6 +158,21 @@ class OfActions:
     taken_ms: int
 
 
+class AskedRun(NamedTuple):
+    """A run that was asked just now.
+
+    Attributes:
+        group: its own, or that of when it answered last; "" where it never has.
+        token: its own; "" where it is not known.
+        why: why it can't be asked for more; "" where it can.
+    """
+
+    answer: RunAnswer
+    group: str
+    token: str
+    why: str
+
+
 class Cluster:
     """One cluster.
 
@@ -222,24 +237,39 @@ class Cluster:
             ControlFailed: no run of the group can be asked to do something.
             ConfigError: the settings are refused.
         """
-        tokens, unreached = dict[str, str](), dict[str, str]()
-        asked = self._ask_runs()
-        for answer in asked.answers:
-            if (answer.group or self._group_of.get(answer.run, group)) != group:
-                continue
-            if answer.error:
-                unreached[answer.run] = answer.error
-                continue
-            file = self._token_files.get(asked.given.get(answer.run, answer.run))
-            try:
-                tokens[answer.run] = credentials(answer.run, file, self._brokers.source)[1]
-            except ControlFailed as exc:
-                # It names the options of a command.
-                unreached[answer.run] = str(exc).replace("--listen or --token", "--run-token")
+        asked = self.asked_runs(group)
+        tokens = {each.answer.run: each.token for each in asked if each.token}
+        unreached = {each.answer.run: each.why for each in asked if not each.token}
         if not tokens:
             why = "; ".join(unreached.values()) or "the console knows none; name them with --run"
             raise ControlFailed(f"no run of {group} can be asked: {why}")
         return Runs(tokens, unreached)
+
+    def asked_runs(self, group: str | None = None) -> Sequence[AskedRun]:
+        """The runs of a group, or of all, asked now; one of which no group is known may be of any.
+
+        Raises:
+            ConfigError: the settings are refused.
+        """
+        asked = self._ask_runs()
+        found = list[AskedRun]()
+        for answer in asked.answers:
+            of = answer.group or self._group_of.get(answer.run, group or "")
+            if group is None or of == group:
+                given = asked.given.get(answer.run, answer.run)
+                found.append(AskedRun(answer, of, *self._token_of(answer, given)))
+        return found
+
+    def _token_of(self, answer: RunAnswer, given: str) -> tuple[str, str]:
+        """A run's token, and why there is none."""
+        if answer.error:
+            return "", answer.error
+        file = self._token_files.get(given)
+        try:
+            return credentials(answer.run, file, self._brokers.source)[1], ""
+        except ControlFailed as exc:
+            # It names the options of a command.
+            return "", str(exc).replace("--listen or --token", "--run-token")
 
     def _ask_runs(self) -> OfRuns:
         taken_ms = _now_ms()
