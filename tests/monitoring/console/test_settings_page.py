@@ -23,6 +23,7 @@ from ackfloor.operations import (
     SettingValue,
     new_note,
 )
+from ackfloor.operations.action_notes import latest_of_each
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.acts.change_effects import effect_of
 from ackfloor_monitoring.console.reads.group_settings import BUILT_IN, sections_of
@@ -51,7 +52,8 @@ class Notes:
         """As Kafka has them."""
         if self.away:
             raise KafkaUnreachable(self.away)
-        return [note for note in reversed(self.written) if wanted.matches(note)][:limit]
+        notes = latest_of_each(reversed(self.written))
+        return [note for note in notes if wanted.matches(note)][:limit]
 
 
 @pytest.fixture(autouse=True)
