@@ -29,7 +29,7 @@ from ackfloor_monitoring.console.acts.change_effects import effect_of
 from ackfloor_monitoring.console.reads.group_settings import BUILT_IN, sections_of
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
 from tests.monitoring.console.settings_stage import TOKEN, SettingsRun
-from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
+from tests.monitoring.console.test_console_pages import SCRIPT, Run, Tags, words
 
 SETTINGS, CHANGES = "/c/kafka/settings", "/c/kafka/changes"
 CONCURRENCY = (("group", "billing"), ("setting", "handlers.bill.concurrency"))
@@ -223,6 +223,15 @@ def test_another_settings_page_is_its_groups(runs: tuple[SettingsRun, ...], note
         assert "No run of other answers" in words(served.ask(f"{SETTINGS}?group=other").text)
         chosen = served.ask(f"{SETTINGS}?setting=handlers.bill.rate").text
         assert "<option selected>handlers.bill.rate<" in chosen
+
+
+def test_a_handler_leads_to_its_settings(run: Run) -> None:
+    """Where they may be seen, with its rate chosen."""
+    for role, leads in ((Role.viewer, False), (Role.reader, True)):
+        with console_of(run.listen, role=role) as served:
+            page = served.ask("/c/kafka/handlers").text
+        link = f"{SETTINGS}?group=billing&amp;setting=handlers.bill.rate"
+        assert (f'href="{link}"' in page) is leads
 
 
 # What is changed.
