@@ -116,12 +116,7 @@ def _act(
     feed = Feed(broker.bootstrap_servers, seeded_orders(plan.orders, plan.seed), plan.rate)
     with LiveView(console, "ackfloor demo", plan.orders) as live:
         stage = Stage(topics, service, feed, live)
-        live.tell(f"{plan.workers} workers start")
-        stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
-        live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
-        stack.enter_context(feed)
-        half = _to_handle(plan) // 2
-        stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)
+        _handle_half(plan, stage, feed, stack)
         # Now, so that it has started when the last stuck orders are dead letters.
         spark = _spark(plan, broker, folder, stack, live) if plan.spark else None
         disturbances = _disturb(plan, stage, broker)
@@ -163,9 +158,15 @@ def _spark(plan: Plan, broker: Broker, folder: Path, stack: ExitStack, live: Liv
     return pipeline
 
 
-def _to_handle(plan: Plan) -> int:
-    """How many orders don't become dead letters."""
-    return sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
+def _handle_half(plan: Plan, stage: Stage, feed: Feed, stack: ExitStack) -> None:
+    """Produce once the workers have joined, until half of what can be handled is."""
+    stage.live.tell(f"{plan.workers} workers start")
+    stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
+    stage.live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
+    stack.enter_context(feed)
+    handled = sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
+    half = handled // 2
+    stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)
 
 
 def _disturb(plan: Plan, stage: Stage, broker: Broker) -> list[Disturbance]:
