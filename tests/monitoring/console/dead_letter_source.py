@@ -1,4 +1,4 @@
-"""Dead-letter topics in memory, for an index that follows them."""
+"""Dead-letter and retry topics in memory, for an index that follows them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ackfloor.core.records.envelope import Envelope, Reason, write_headers
-from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewDeadLetters
+from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewRecords
 from ackfloor.dead_letters.rules.dispositions import (
     Disposed,
     Disposition,
@@ -28,7 +28,10 @@ DIED = Envelope(
 
 
 class DeadLetterSource:
-    """One topic of two partitions, written by a test; read in batches of `batch`."""
+    """One dead-letter topic of two partitions, and retry topics of one; read in batches of `batch`.
+
+    A test writes them.
+    """
 
     def __init__(self, name: str = DLQ) -> None:
         self.name = name
@@ -36,6 +39,9 @@ class DeadLetterSource:
         self.cluster_id = "cluster-1"
         self.logs: dict[int, list[DeadLetter | None]] = {0: [], 1: []}
         self.starts = {0: 0, 1: 0}
+        #: Retry topic -> its records; those below the start are gone.
+        self.retries: dict[str, list[DeadLetter]] = {}
+        self.retry_start = 0
         self.notes: list[tuple[bytes, bytes | None]] = []
         self.noted = 0
         self.batch = 100
@@ -69,13 +75,33 @@ class DeadLetterSource:
                 )
             )  # fmt: skip
 
+    def park(self, delay: str = "30s", *, key: bytes = b"k", **changes: Any) -> None:
+        """Write a record to a retry topic; it failed for the first time, and is due a minute later.
+
+        Args:
+            changes: of its headers; `own` are those that it came with.
+        """
+        topic = f"orders--billing--retry-{delay}"
+        log = self.retries.setdefault(topic, [])
+        own = changes.pop("own", [])
+        failed_ms = changes.get("failed_at_ms") or FIRST_MS
+        parked = DIED._replace(
+            **{
+                "attempt": 1, "failures": 1, "reason": Reason.ERROR,
+                "not_before_ms": failed_ms + 60_000, **changes,
+            }
+        )  # fmt: skip
+        headers = write_headers(parked, own)
+        log.append(DeadLetter(topic, 0, len(log), key, b"the payload", headers, failed_ms))
+
     def mark(self, partition: int = 0) -> None:
         """End a transaction: an offset without a record."""
         self.logs[partition].append(None)
 
-    def dispose(self, partition: int, offset: int) -> None:
-        """Say that a dead letter was replayed."""
-        note = DispositionNote(Disposition.REPLAYED, 1, "ann", "job", "t", self.topic_id)
+    def dispose(self, partition: int, offset: int, at_ms: int = 1, **changes: Any) -> None:
+        """Say that a dead letter was replayed, or something else."""
+        said = {"disposition": Disposition.REPLAYED, "by": "ann", "job": "job", "target": "t"}
+        note = DispositionNote(at_ms=at_ms, topic_id=self.topic_id, **{**said, **changes})
         self.notes.append((disposition_key(partition, offset), note.to_bytes()))
 
     def take_back(self, partition: int, offset: int) -> None:
@@ -89,7 +115,13 @@ class DeadLetterSource:
         ranges = {p: (self.starts[p], len(log)) for p, log in self.logs.items()}
         denied = [FollowedTopic(self.denied, "billing", "id-9", {0: (0, 9)})] if self.denied else []
         topic = FollowedTopic(self.name, "billing", self.topic_id, ranges)
-        return self.cluster_id, [*denied, topic]
+        retries = [
+            FollowedTopic(
+                name, "billing", f"id of {name}", {0: (self.retry_start, len(log))}, "retry"
+            )
+            for name, log in self.retries.items()
+        ]
+        return self.cluster_id, [*denied, topic, *retries]
 
     def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
         """What is new."""
@@ -98,21 +130,19 @@ class DeadLetterSource:
             disposed.note(key, value)
         self.noted = len(self.notes)
 
-    def read_on(
-        self, topic: FollowedTopic, positions: Mapping[int, int]
-    ) -> Iterator[NewDeadLetters]:
+    def read_on(self, topic: FollowedTopic, positions: Mapping[int, int]) -> Iterator[NewRecords]:
         """In batches, each of one partition."""
         if topic.name == self.denied:
             raise RedriveRefused(f"no permission to read {topic.name}: grant READ")
         for partition, position in positions.items():
-            log = self.logs[partition]
+            log: Sequence[DeadLetter | None] = self.retries.get(topic.name, self.logs[partition])
             for first in range(position, len(log), self.batch):
                 part = log[first : first + self.batch]
                 found = [each for each in part if each is not None]
                 if self.stop_after is not None and len(self.reads) >= self.stop_after:
                     raise StoppedReading
                 self.reads += [(partition, each.offset) for each in found]
-                yield NewDeadLetters(found, {partition: first + len(part)})
+                yield NewRecords(found, {partition: first + len(part)})
 
 
 class StoppedReading(Exception):

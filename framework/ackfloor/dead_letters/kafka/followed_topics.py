@@ -1,19 +1,19 @@
-"""FollowedTopics: the dead-letter topics of a cluster, read on from where a reader stands.
+"""FollowedTopics: a cluster's dead-letter and retry topics, read on from where a reader stands.
 
 For whoever keeps what they say, such as an index: what was read before is not read again. Only
 committed records are handed out. A position may lie behind the last record: transactions leave
-markers, which take offsets and are no dead letters.
+markers, which take offsets and are no records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
-from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.parking.topic_names import Kind, ParsedTopic, parse_topic
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
 from ackfloor.dead_letters.kafka.record_reading import (
     EOF,
@@ -39,9 +39,10 @@ _UNKNOWN = (-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class FollowedTopic:
-    """One dead-letter topic of ours, as it is now.
+    """One dead-letter or retry topic of ours, as it is now.
 
     Attributes:
+        kind: "dlq" or "retry".
         topic_id: Kafka's; another one where it was deleted and created anew.
         ranges: partition -> its first offset, and the one behind its last committed record;
             without partitions whose broker did not answer.
@@ -51,22 +52,24 @@ class FollowedTopic:
     group: str
     topic_id: str
     ranges: Mapping[int, tuple[int, int]]
+    kind: Kind = "dlq"
 
 
 @dataclass(frozen=True, slots=True)
-class NewDeadLetters:
+class NewRecords:
     """What was read at once.
 
     Attributes:
+        records: dead letters, or what was parked.
         positions: partition -> the offset to read next.
     """
 
-    dead_letters: Sequence[DeadLetter]
+    records: Sequence[DeadLetter]
     positions: Mapping[int, int]
 
 
 class FollowedTopics:
-    """The dead-letter topics that this user may see.
+    """The dead-letter and retry topics that this user may see.
 
     Raises:
         ConfigError: a client property is refused.
@@ -82,28 +85,27 @@ class FollowedTopics:
         self._ends: dict[str, dict[int, int]] = {}
 
     def look(self) -> tuple[str, Sequence[FollowedTopic]]:
-        """The cluster's id, and its dead-letter topics by name.
+        """The cluster's id, its dead-letter topics by name, and then its retry topics.
 
         Raises:
             KafkaUnreachable: no broker answers.
             RedriveRefused: a topic can't be described.
         """
         metadata = self._connection.metadata()
-        groups = {}
-        for name in sorted(metadata.topics):
-            parsed = parse_topic(name)
-            if parsed is not None and parsed.kind == "dlq":
-                groups[name] = parsed.group
-        logs = {dispositions_topic_of(name) for name in groups} & metadata.topics.keys()
+        ours = _followed(metadata.topics)
+        dlqs = [name for name, parsed in ours.items() if parsed.kind == "dlq"]
+        logs = {dispositions_topic_of(name) for name in dlqs} & metadata.topics.keys()
         admin = self._connection.admin
-        ids = described(admin, list(groups)) if groups else {}
-        ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in (*groups, *logs)}
+        ids = described(admin, list(ours)) if ours else {}
+        ranges: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in (*ours, *logs)}
         places = [(name, part) for name in ranges for part in metadata.topics[name].partitions]
         for (name, part), found in log_ranges(admin, places, REQUEST_S).items():
             ranges[name][part] = found
         topics = [
-            FollowedTopic(name, group, printed(ids[name].topic_id), ranges[name])
-            for name, group in groups.items()
+            FollowedTopic(
+                name, parsed.group, printed(ids[name].topic_id), ranges[name], parsed.kind
+            )
+            for name, parsed in ours.items()
         ]
         self._ends = {
             name: {
@@ -131,9 +133,7 @@ class FollowedTopics:
         self._logs[key].read_on(disposed)
         self._read[key] = ends
 
-    def read_on(
-        self, topic: FollowedTopic, positions: Mapping[int, int]
-    ) -> Iterator[NewDeadLetters]:
+    def read_on(self, topic: FollowedTopic, positions: Mapping[int, int]) -> Iterator[NewRecords]:
         """What a topic has from these positions on, partitions mixed, up to its end.
 
         Args:
@@ -150,11 +150,11 @@ class FollowedTopics:
             consumer.assign([TopicPartition(topic.name, p, at) for p, at in positions.items()])
             arriving = batches(consumer, topic.name)
             while reading:
-                dead_letters, behind = [], dict[int, int]()
+                records, behind = [], dict[int, int]()
                 for message in next(arriving):
                     partition, error = message.partition() or 0, message.error()
                     if error is None:
-                        dead_letters.append(dead_letter_of(message))
+                        records.append(dead_letter_of(message))
                         behind[partition] = offset_of(message) + 1
                     elif error.code() == EOF:
                         behind[partition] = offset_of(message)
@@ -165,4 +165,15 @@ class FollowedTopics:
                     elif not error.retriable():
                         raise read_error(error, topic.name)
                 if behind:
-                    yield NewDeadLetters(dead_letters, behind)
+                    yield NewRecords(records, behind)
+
+
+def _followed(topics: Iterable[str]) -> dict[str, ParsedTopic]:
+    """Those of ours that are followed, dead-letter topics first."""
+    ours = {name: parsed for name in topics if (parsed := parse_topic(name)) is not None}
+    return {
+        name: ours[name]
+        for kind in ("dlq", "retry")
+        for name in sorted(ours)
+        if ours[name].kind == kind
+    }

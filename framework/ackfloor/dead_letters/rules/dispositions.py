@@ -30,7 +30,7 @@ from ackfloor.core.parking.topic_names import dispositions_topic, parse_topic
 from ackfloor.core.values.json_bytes import json_bytes
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.redrive_jobs import PREFIX as JOB_PREFIX
-from ackfloor.dead_letters.rules.redrive_jobs import Jobs, written_at
+from ackfloor.dead_letters.rules.redrive_jobs import Jobs, read_at, written_at
 
 _KEY: Final = re.compile(rb"([0-9]{1,10})/([0-9]{1,19})")
 
@@ -73,6 +73,18 @@ class DispositionNote:
             "topic_id": self.topic_id,
         }
         return json_bytes(facts)
+
+
+def read_disposition(value: bytes | None) -> DispositionNote | None:
+    """What a disposition record says; None where it is another record, or of a newer version."""
+    try:
+        facts = json.loads(value or b"")
+        texts = [facts.get(name, "") for name in ("by", "job", "target", "topic_id")]
+        if not all(isinstance(each, str) for each in texts):
+            return None
+        return DispositionNote(Disposition(facts["disposition"]), read_at(facts["at"]), *texts)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def disposition_key(partition: int, offset: int) -> bytes:

@@ -116,9 +116,9 @@ def read_job(key: bytes | None, value: bytes | None) -> JobNote | None:
             target=_text(facts["target"]),
             done=int(facts["done"]),
             wanted=int(facts["wanted"]),
-            began_ms=_read(facts["began"]),
-            at_ms=_read(facts["at"]),
-            silent_at_ms=_read(facts["silent_at"]),
+            began_ms=read_at(facts["began"]),
+            at_ms=read_at(facts["at"]),
+            silent_at_ms=read_at(facts["silent_at"]),
             asked=asked if isinstance(asked, dict) else {},
             why=_text(facts["why"]),
         )
@@ -162,7 +162,8 @@ def written_at(at_ms: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _read(text: object) -> int:
+def read_at(text: object) -> int:
+    """A time as `written_at` writes it, in wall-clock ms; raises ValueError or TypeError."""
     at = datetime.fromisoformat(_text(text))
     if at.tzinfo is None:
         raise ValueError(text)

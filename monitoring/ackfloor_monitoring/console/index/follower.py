@@ -1,7 +1,9 @@
 """Follower: keeps an index up to date, on a thread of its own.
 
-Every few seconds it asks Kafka for the ends of the dead-letter topics, and reads on what is new. A
-broker that does not answer is asked again later; an index that can't be used is made anew.
+Every few seconds it asks Kafka for the ends of the dead-letter and retry topics, and reads on what
+is new. Dead letters come first: of the retry topics, which may have far more, it reads for a few
+seconds, and goes on at the next look. A broker that does not answer is asked again later; an index
+that can't be used is made anew.
 """
 
 from __future__ import annotations
@@ -10,72 +12,81 @@ import logging
 import sqlite3
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Final, Protocol
 
 from ackfloor import AckfloorError
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewDeadLetters
-from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, NewRecords
+from ackfloor.dead_letters.rules.dispositions import Disposed, read_disposition
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import JobNote
 from ackfloor_monitoring.console.index.index_file import IndexFile
-from ackfloor_monitoring.console.index.index_rows import index_row
-from ackfloor_monitoring.console.index.index_writer import IndexWriter
+from ackfloor_monitoring.console.index.index_rows import index_row, retry_row
+from ackfloor_monitoring.console.index.index_writer import Change, IndexWriter
 
 #: Seconds between two looks.
 EVERY_S: Final = 5.0
+#: Seconds that the retry topics are read for before dead letters have their turn again.
+RETRY_S: Final = 5.0
+#: Dispositions that are in memory before they are written.
+CHANGES: Final = 5_000
 
 log = logging.getLogger("ackfloor.console")
 
 
 class Topics(Protocol):
-    """Where dead letters come from: `FollowedTopics`, or a test's."""
+    """Where records come from: `FollowedTopics`, or a test's."""
 
     def look(self) -> tuple[str, Sequence[FollowedTopic]]:
-        """The cluster's id, and its dead-letter topics."""
+        """The cluster's id, and its dead-letter and retry topics."""
 
     def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
         """Note the dispositions of a topic that are new."""
 
-    def read_on(
-        self, topic: FollowedTopic, positions: Mapping[int, int]
-    ) -> Iterator[NewDeadLetters]:
+    def read_on(self, topic: FollowedTopic, positions: Mapping[int, int]) -> Iterator[NewRecords]:
         """What a topic has from these positions on."""
 
 
 class Changes(Disposed):
-    """What is disposed of, and which of it changed since it was asked last."""
+    """What is disposed of; writes what changed, so many at once.
 
-    def __init__(self, topic_id: str) -> None:
+    Attributes:
+        number: of its topic in the index.
+    """
+
+    def __init__(self, topic_id: str, writer: IndexWriter, number: int) -> None:
         super().__init__(topic_id)
-        self._changed: dict[int, array[int]] = {}
+        self._writer = writer
+        self.number = number
+        self._changed: list[Change] = []
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Note one record of the dispositions topic."""
         super().note(key, value)
         partition, slash, offset = (key or b"").partition(b"/")
         if slash and partition.isdigit() and offset.isdigit() and len(offset) <= 18:
-            self._changed.setdefault(int(partition), array("q")).append(int(offset))
+            place = int(partition), int(offset)
+            self._changed.append(Change(*place, read_disposition(value)))
+            if len(self._changed) >= CHANGES:
+                self.write()
 
-    def take(self) -> Iterator[tuple[int, int]]:
-        """The places that changed, each time once."""
-        changed, self._changed = self._changed, {}
-        for partition, offsets in changed.items():
-            for offset in offsets:
-                yield partition, offset
+    def write(self) -> None:
+        """Write what is not written yet."""
+        changed, self._changed = self._changed, []
+        self._writer.dispose(self.number, [each[:2] for each in changed], self)
+        self._writer.note_changes(self.number, changed, self)
 
 
 class Follower:
-    """Follows the dead-letter topics of one cluster.
+    """Follows the dead-letter and retry topics of one cluster.
 
     Args:
         topics: makes what reads them; called on the thread.
         file: is written by nobody else.
         rules: what is taken away from what is kept.
-        most: so many dead letters are kept.
+        most: so many dead letters are kept, and as many records of retry topics.
         wait: waits for so many seconds; returns whether it is to end.
 
     Attributes:
@@ -98,6 +109,8 @@ class Follower:
         self._over = threading.Event()
         self._wait = wait or self._over.wait
         self._thread = threading.Thread(target=self.run, name="console:index", daemon=True)
+        #: The retry topic that the next look begins with, by its place among them.
+        self._turn = 0
         self.error = ""
         self.jobs: dict[str, Sequence[JobNote]] = {}
 
@@ -134,22 +147,37 @@ class Follower:
         with closing(self._file.to_write(cluster_id)) as connection:
             writer = IndexWriter(connection, self._most)
             while True:
-                taken_ms = time.time_ns() // 1_000_000
                 self._remove(writer, found)
-                refused = []
-                for topic in found:
-                    try:
-                        self._read(topics, writer, topic, disposed)
-                    except RedriveRefused as exc:  # a missing permission: the rest is read
-                        refused.append(str(exc))
-                if not self._over.is_set():
-                    writer.note_time(taken_ms)
-                    self.error = "; ".join(refused)
-                if self._wait(EVERY_S):
+                whole = self._look(topics, writer, found, disposed)
+                if self._wait(EVERY_S if whole else 0.0):
                     return
                 again_id, found = topics.look()
                 if again_id != cluster_id:
                     return
+
+    def _look(
+        self,
+        topics: Topics,
+        writer: IndexWriter,
+        found: Sequence[FollowedTopic],
+        known: dict[str, Changes],
+    ) -> bool:
+        """Read all topics on; returns whether nothing is left of what was there."""
+        taken_ms = time.time_ns() // 1_000_000
+        refused = list[str]()
+        for topic in found:
+            if topic.kind == "dlq":
+                with _noting_refusal(refused):
+                    self._read(topics, writer, topic, known)
+        if self._over.is_set():
+            return False
+        writer.note_time(taken_ms)
+        retry = [each for each in found if each.kind == "retry"]
+        whole = self._read_retries(topics, writer, retry, refused)
+        if whole:
+            writer.note_time(taken_ms, "retry_taken_ms")
+        self.error = "; ".join(refused)
+        return whole
 
     def _remove(self, writer: IndexWriter, found: Sequence[FollowedTopic]) -> None:
         """Forget topics that are gone, or are others under the same name."""
@@ -166,20 +194,64 @@ class Follower:
         topic: FollowedTopic,
         known: dict[str, Changes],
     ) -> None:
-        """Read one topic on."""
-        number = writer.add_topic(topic.name, topic.topic_id, topic.group)
+        """Read one dead-letter topic on."""
+        number = writer.add_topic(topic.name, topic.topic_id, topic.group, topic.kind)
+        positions = writer.keep(number, topic.ranges)
         disposed = known.get(topic.topic_id)
         first = disposed is None
         if disposed is None:
-            disposed = known[topic.topic_id] = Changes(topic.topic_id)
+            disposed = known[topic.topic_id] = Changes(topic.topic_id, writer, number)
+            writer.forget_dispositions(number)
+        disposed.number = number
         topics.note_disposed(topic, disposed)
+        disposed.write()
         self.jobs[topic.name] = disposed.jobs.latest_first()
         if first:
             # What was taken back while nobody looked leaves no trace once it is compacted.
             writer.dispose(number, list(writer.disposed_places(number)), disposed)
-        writer.dispose(number, disposed.take(), disposed)
-        for each in topics.read_on(topic, writer.keep(number, topic.ranges)):
-            rows = [index_row(dead_letter, self._rules) for dead_letter in each.dead_letters]
+        for each in topics.read_on(topic, positions):
+            rows = [index_row(dead_letter, self._rules) for dead_letter in each.records]
             writer.add(number, rows, each.positions, disposed)
             if self._over.is_set():
                 return
+
+    def _read_retries(
+        self,
+        topics: Topics,
+        writer: IndexWriter,
+        found: Sequence[FollowedTopic],
+        refused: list[str],
+    ) -> bool:
+        """Read retry topics on, for a while; returns whether nothing is left.
+
+        Each look begins behind the topic that was begun last, so that each has its turn.
+        """
+        until_s = time.monotonic() + RETRY_S
+        for n in range(len(found)):
+            topic = found[(self._turn + n) % len(found)]
+            with _noting_refusal(refused):
+                if not self._read_retry(topics, writer, topic, until_s):
+                    self._turn = (self._turn + n + 1) % len(found)
+                    return False
+        return True
+
+    def _read_retry(
+        self, topics: Topics, writer: IndexWriter, topic: FollowedTopic, until_s: float
+    ) -> bool:
+        """Read one retry topic on; returns whether nothing of it is left."""
+        number = writer.add_topic(topic.name, topic.topic_id, topic.group, topic.kind)
+        for each in topics.read_on(topic, writer.keep(number, topic.ranges)):
+            rows = [retry_row(record) for record in each.records]
+            writer.add_retry(number, rows, each.positions)
+            if self._over.is_set() or time.monotonic() >= until_s:
+                return False
+        return True
+
+
+@contextmanager
+def _noting_refusal(refused: list[str]) -> Iterator[None]:
+    """A missing permission is noted, and the rest is read."""
+    try:
+        yield
+    except RedriveRefused as exc:
+        refused.append(str(exc))

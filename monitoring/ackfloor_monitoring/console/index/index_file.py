@@ -15,8 +15,8 @@ from typing import Final
 
 from ackfloor.core.records.redaction import Redaction
 
-#: Counts changes of the tables below, and of what is kept of a dead letter.
-VERSION: Final = 3
+#: Counts changes of the tables below, and of what is kept of a record.
+VERSION: Final = 4
 HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0
@@ -27,7 +27,8 @@ pragma journal_mode = wal;
 create table meta(name text primary key, value text not null) without rowid;
 create table topic(
     id integer primary key, name text not null unique, topic_id text not null,
-    consumer_group text not null);
+    consumer_group text not null, kind text not null);
+create table source(id integer primary key, name text not null unique);
 create table progress(
     topic integer not null, partition integer not null, start integer not null,
     position integer not null, log_end integer not null,
@@ -42,7 +43,30 @@ create table dead_letter(
     cause integer not null, at_ms integer not null, first_ms integer not null,
     attempt integer not null, replays integer not null, disposed integer not null,
     key blob, message text not null, headers text not null, headers_cut integer not null,
+    source integer, source_partition integer, source_offset integer, source_ms integer,
     primary key (topic, partition, offset)) without rowid;
+create index by_source on dead_letter(source, source_partition, source_offset)
+    where source is not null;
+create table retry_record(
+    topic integer not null, partition integer not null, offset integer not null,
+    cause integer not null, at_ms integer not null, due_ms integer,
+    attempt integer not null, replays integer not null,
+    source integer, source_partition integer, source_offset integer, source_ms integer,
+    primary key (topic, partition, offset)) without rowid;
+create index retry_by_source on retry_record(source, source_partition, source_offset)
+    where source is not null;
+create table act(
+    id integer primary key, topic integer not null, disposition text not null,
+    who text not null, job text not null, target text not null,
+    unique (topic, disposition, who, job, target));
+create table disposition(
+    topic integer not null, partition integer not null, offset integer not null,
+    act integer not null, at_ms integer not null,
+    primary key (topic, partition, offset)) without rowid;
+create trigger forgotten after delete on dead_letter when old.disposed = 1 begin
+    delete from disposition
+        where topic = old.topic and partition = old.partition and offset = old.offset;
+end;
 create index by_time on dead_letter(disposed, at_ms);
 create index by_cause on dead_letter(cause, disposed, at_ms);
 create index by_key on dead_letter(key) where key is not null;

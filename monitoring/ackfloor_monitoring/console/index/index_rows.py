@@ -1,14 +1,17 @@
-"""IndexRow: what the index keeps of one dead letter, redacted and of bounded size."""
+"""IndexRow and RetryRow: what the index keeps of one record, redacted and of bounded size."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Final, NamedTuple
 
+from ackfloor.core.parking.topic_names import LONGEST_NAME
+from ackfloor.core.records.envelope import DID_NOT_FAIL, Envelope
 from ackfloor.core.records.record import Headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.rules.dead_letter_filter import cause_of
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, own_headers
+from ackfloor.dead_letters.rules.waiting import due_at_ms
 
 #: Of an error's message so many characters, of a name so many.
 MESSAGE: Final = 200
@@ -24,6 +27,8 @@ _IS: Final = "\x1f"
 _NO_SEPARATORS: Final = str.maketrans({_NEXT: "\ufffd", _IS: "\ufffd"})
 #: The last millisecond of the year 9999: a header may have any number.
 _LATEST_MS: Final = 253_402_300_799_999
+#: The largest number of a partition or an offset that SQLite can hold.
+_LARGEST: Final = 2**63 - 1
 
 
 class Cause(NamedTuple):
@@ -36,6 +41,38 @@ class Cause(NamedTuple):
     release: str
 
 
+class SourcePlace(NamedTuple):
+    """Where a record was delivered for the first time: it names the record for ever."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class RetryRow(NamedTuple):
+    """One record of a retry topic.
+
+    Attributes:
+        at_ms: when it failed last, or was written where it did not fail, in wall-clock ms.
+        due_ms: when this wait ends; None where no time makes it due.
+        source: None where its headers do not say.
+        source_ms: when it was written there, in wall-clock ms; None where it is not known.
+    """
+
+    partition: int
+    offset: int
+    cause: Cause
+    at_ms: int
+    due_ms: int | None
+    attempt: int
+    replays: int
+    source: SourcePlace | None
+    source_ms: int | None
+
+
 class IndexRow(NamedTuple):
     """One dead letter.
 
@@ -45,6 +82,7 @@ class IndexRow(NamedTuple):
         key: as `stored_key` has it.
         headers: its own, each as `stored_header` has it.
         headers_cut: whether some are left out.
+        source, source_ms: as in `RetryRow`.
     """
 
     partition: int
@@ -58,20 +96,18 @@ class IndexRow(NamedTuple):
     message: str
     headers: str
     headers_cut: bool
+    source: SourcePlace | None
+    source_ms: int | None
 
 
 def index_row(dead_letter: DeadLetter, rules: Redaction) -> IndexRow:
     """What is kept of a dead letter."""
     envelope = dead_letter.envelope
     at_ms = _time(envelope.failed_at_ms, dead_letter.timestamp_ms)
-    names = (
-        envelope.handler, cause_of(envelope), envelope.error_type, envelope.reason,
-        envelope.release,
-    )  # fmt: skip
     return IndexRow(
         dead_letter.partition,
         dead_letter.offset,
-        Cause(*((name or "")[:NAME] for name in names)),
+        _cause(envelope),
         at_ms,
         min(at_ms, _time(envelope.first_failed_at_ms, at_ms)),
         envelope.attempt,
@@ -79,7 +115,46 @@ def index_row(dead_letter: DeadLetter, rules: Redaction) -> IndexRow:
         stored_key(dead_letter.key, rules),
         (rules.of_text(envelope.error_message) or "")[:MESSAGE],
         *_headers(dead_letter.headers, rules),
+        source_place(envelope),
+        _known_time(envelope.origin_timestamp_ms),
     )
+
+
+def retry_row(record: DeadLetter) -> RetryRow:
+    """What is kept of a record of a retry topic: no key, no header of its own, no message."""
+    envelope = record.envelope
+    failed = envelope.reason not in DID_NOT_FAIL
+    return RetryRow(
+        record.partition,
+        record.offset,
+        _cause(envelope),
+        _time(envelope.failed_at_ms if failed else None, record.timestamp_ms),
+        _known_time(due_at_ms(record)),
+        envelope.attempt,
+        envelope.replays,
+        source_place(envelope),
+        _known_time(envelope.origin_timestamp_ms),
+    )
+
+
+def source_place(envelope: Envelope) -> SourcePlace | None:
+    """Where a record came from, as its headers say; None where they do not, or can't be right."""
+    topic, partition, offset = (
+        envelope.origin_topic, envelope.origin_partition, envelope.origin_offset,
+    )  # fmt: skip
+    if not topic or partition is None or offset is None:
+        return None
+    if len(topic) > LONGEST_NAME or not 0 <= partition <= _LARGEST or not 0 <= offset <= _LARGEST:
+        return None
+    return SourcePlace(topic, partition, offset)
+
+
+def _cause(envelope: Envelope) -> Cause:
+    names = (
+        envelope.handler, cause_of(envelope), envelope.error_type, envelope.reason,
+        envelope.release,
+    )  # fmt: skip
+    return Cause(*((name or "")[:NAME] for name in names))
 
 
 def stored_key(key: bytes | None, rules: Redaction) -> bytes | None:
@@ -117,6 +192,9 @@ def _headers(headers: Headers | None, rules: Redaction) -> tuple[str, bool]:
 
 def _time(said_ms: int | None, otherwise_ms: int) -> int:
     """A time that a header says, unless no calendar has it."""
-    if said_ms is not None and 0 <= said_ms <= _LATEST_MS:
-        return said_ms
-    return min(max(0, otherwise_ms), _LATEST_MS)
+    known_ms = _known_time(said_ms)
+    return min(max(0, otherwise_ms), _LATEST_MS) if known_ms is None else known_ms
+
+
+def _known_time(said_ms: int | None) -> int | None:
+    return said_ms if said_ms is not None and 0 <= said_ms <= _LATEST_MS else None

@@ -228,13 +228,16 @@ class IndexSearch:
 
     def progress(self) -> Progress:
         """How far the index is."""
-        meta = dict(self._ask("select name, value from meta"))
-        [(read, total, left_out)] = self._ask(
+        meta = dict(self.ask("select name, value from meta"))
+        [(read, total, left_out)] = self.ask(
             "select coalesce(sum(min(position, log_end) - start), 0), "
-            "coalesce(sum(log_end - start), 0), coalesce(sum(left_out), 0) from progress"
+            "coalesce(sum(log_end - start), 0), coalesce(sum(left_out), 0) "
+            "from progress join topic on topic.id = progress.topic where topic.kind = 'dlq'"
         )
-        [(open_,)] = self._ask("select coalesce(sum(count), 0) from hourly")
-        topics = list(self._ask("select name, consumer_group from topic order by name"))
+        [(open_,)] = self.ask("select coalesce(sum(count), 0) from hourly")
+        topics = list(
+            self.ask("select name, consumer_group from topic where kind = 'dlq' order by name")
+        )
         taken_ms = meta.get("taken_ms")
         return Progress(
             read,
@@ -254,12 +257,12 @@ class IndexSearch:
             # Read from front to back, which is faster than in the order of time.
             where = f"+{where}"
         text = f"select count(*) from dead_letter d where {where}"  # noqa: S608 -- `?` for values
-        [(count,)] = self._ask(text, values)
+        [(count,)] = self.ask(text, values)
         return int(count)
 
     def with_more_headers(self) -> int:
         """How many open dead letters have more headers than the index keeps."""
-        [(count,)] = self._ask(
+        [(count,)] = self.ask(
             "select count(*) from dead_letter indexed by with_more_headers "
             "where headers_cut = 1 and disposed = 0"
         )
@@ -307,7 +310,7 @@ class IndexSearch:
         conditions, values = wanted.of_cause()
         sums: dict[tuple[str, str, str, str], _Sum] = {}
         now_hour = now_ms // HOUR_MS
-        for number, topic, group, handler, cause, hour, count, first_ms, last_ms in self._ask(
+        for number, topic, group, handler, cause, hour, count, first_ms, last_ms in self.ask(
             f"{_SUMS} {_all_of(conditions)}",
             values,
         ):
@@ -339,7 +342,7 @@ class IndexSearch:
         # One snapshot: what is written meanwhile is in none of the answers, or in all.
         self._connection.execute("begin")
         try:
-            found = list(self._ask("select id, topic_id from topic where name = ?", [topic]))
+            found = list(self.ask("select id, topic_id from topic where name = ?", [topic]))
             if not found:
                 raise LookupError(topic)
             [(number, topic_id)] = found
@@ -348,8 +351,8 @@ class IndexSearch:
             text = f"select d.partition, d.offset from dead_letter d where {where}"  # noqa: S608
             return Chosen(
                 topic_id,
-                select(self._ask(text, values)),
-                dict(self._ask(ends, [number])),
+                select(self.ask(text, values)),
+                dict(self.ask(ends, [number])),
             )
         finally:
             self._connection.execute("rollback")
@@ -357,7 +360,7 @@ class IndexSearch:
     def is_disposed(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a dead letter is disposed of; None where the index does not have it."""
         found = list(
-            self._ask(
+            self.ask(
                 "select disposed from dead_letter d join topic on topic.id = d.topic "
                 "where topic.name = ? and partition = ? and offset = ?",
                 [topic, partition, offset],
@@ -375,12 +378,12 @@ class IndexSearch:
             "select d.at_ms, d.topic, d.partition, d.offset from dead_letter d "  # noqa: S608
             f"where +{where} limit {_FEW + 1}"
         )
-        found = [Place(*row) for row in self._ask(text, values)]
+        found = [Place(*row) for row in self.ask(text, values)]
         return found if len(found) <= _FEW else None
 
     def _at(self, place: Place) -> FoundDeadLetter | None:
         text = f"select {_ROW} where (d.topic, d.partition, d.offset) = (?, ?, ?)"
-        rows = self._ask(text, [place.topic, place.partition, place.offset])
+        rows = self.ask(text, [place.topic, place.partition, place.offset])
         return next((FoundDeadLetter(Place(*row[:4]), *row[4:]) for row in rows), None)
 
     def _causes(self, wanted: Conditions) -> Sequence[int] | None:
@@ -388,9 +391,10 @@ class IndexSearch:
         conditions, values = wanted.of_cause()
         if not conditions:
             return None
+        conditions.append("topic.kind = 'dlq'")
         return [
             number
-            for (number,) in self._ask(
+            for (number,) in self.ask(
                 f"{_CAUSES} {_all_of(conditions)}",
                 values,
             )
@@ -417,10 +421,11 @@ class IndexSearch:
             )
             values += [behind.at_ms, *behind]
         text = f"select {_ROW} where {where} {_NEWEST_FIRST} limit {most:d}"
-        for row in self._ask(text, values):
+        for row in self.ask(text, values):
             yield FoundDeadLetter(Place(*row[:4]), *row[4:])
 
-    def _ask(self, text: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+    def ask(self, text: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query; raises TooSlow."""
         try:
             yield from self._connection.execute(text, values)
         except sqlite3.OperationalError as exc:

@@ -1,7 +1,7 @@
-"""IndexWriter: adds dead letters to the index and removes them, with the position in one step.
+"""IndexWriter: adds records to the index and removes them, with the position in one step.
 
 What is written and up to where was read are one transaction: whoever is stopped in the middle goes
-on where the file says, and no dead letter is missing or there twice.
+on where the file says, and no record is missing or there twice.
 """
 
 from __future__ import annotations
@@ -9,24 +9,59 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from ackfloor.dead_letters.rules.dispositions import Disposed
-from ackfloor_monitoring.console.index.index_rows import Cause, IndexRow
+from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote
+from ackfloor_monitoring.console.index.index_rows import (
+    NAME,
+    Cause,
+    IndexRow,
+    RetryRow,
+    SourcePlace,
+)
 
 #: Where the bound is passed, this part more is removed at once: not a few rows each time.
 SLACK: Final = 0.01
+#: Likewise of records of retry topics, of which all are read to find the oldest.
+RETRY_SLACK: Final = 0.05
+#: Source topics whose names are kept: a header may have any.
+MOST_SOURCES: Final = 10_000
 #: So many of the oldest that are disposed of, or that are not.
 _OLDEST: Final = (
     "select topic, partition, offset from dead_letter where disposed = ? "
     "order by at_ms, topic, partition, offset limit ?"
 )
+_OLDEST_RETRY: Final = (
+    "select topic, partition, offset from retry_record "
+    "order by at_ms, topic, partition, offset limit ?"
+)
+_REMOVE_RETRY: Final = "delete from retry_record where (topic, partition, offset) in"
 _REMOVE: Final = "delete from dead_letter where (topic, partition, offset) in"
 _LEAVE_OUT: Final = (
     "update progress set left_out = left_out + gone.count, "
     "left_out_below = max(left_out_below, gone.below) from "
     "(select topic, partition, count(*) as count, max(offset) + 1 as below from"
 )
+_OF_THE_SAME: Final = (
+    "group by topic, partition) as gone "
+    "where progress.topic = gone.topic and progress.partition = gone.partition"
+)
+#: What else is there of a topic.
+_OF_TOPIC: Final = ("dead_letter", "retry_record", "disposition", "act", "progress", "cause")
+#: Of what was read and is no longer there, nothing more is kept.
+_NOTE: Final = (
+    "insert or replace into disposition select ?1, ?2, ?3, ?4, ?5 where exists "
+    "(select 1 from dead_letter where topic = ?1 and partition = ?2 and offset = ?3) or not exists "
+    "(select 1 from progress where topic = ?1 and partition = ?2 and position > ?3)"
+)
+
+
+class Change(NamedTuple):
+    """What a disposition record says of a dead letter; no note where it takes one back."""
+
+    partition: int
+    offset: int
+    note: DispositionNote | None
 
 
 class IndexWriter:
@@ -34,24 +69,36 @@ class IndexWriter:
 
     Args:
         connection: to the file, in autocommit mode.
-        most: so many dead letters are kept; the oldest go first.
+        most: so many dead letters are kept, as many records of retry topics, and as many
+            dispositions; the oldest go first.
     """
 
     def __init__(self, connection: sqlite3.Connection, most: int) -> None:
         self._connection = connection
         self._most = most
         self._causes: dict[tuple[int, Cause], int] = {}
-        [(self._count,)] = connection.execute("select count(*) from dead_letter")
+        self._sources: dict[str, int] = dict(connection.execute("select name, id from source"))
+        self._count = self._count_of("dead_letter")
+        self._retry_count = self._count_of("retry_record")
+        self._noted = self._count_of("disposition")
+        #: The newest of what jobs do, and its number in the index.
+        self._last_act: tuple[object, int] = (None, 0)
+
+    def _count_of(self, table: str) -> int:
+        text = f"select count(*) from {table}"  # noqa: S608 -- a name of ours
+        [(count,)] = self._connection.execute(text)
+        return int(count)
 
     @contextmanager
     def _together(self) -> Iterator[None]:
         """All of it or nothing."""
-        count = self._count
+        counts = self._count, self._retry_count, self._noted
         self._connection.execute("begin immediate")
         try:
             yield
         except BaseException:
-            self._count = count
+            self._count, self._retry_count, self._noted = counts
+            self._last_act = (None, 0)
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise
@@ -61,27 +108,30 @@ class IndexWriter:
         """Name -> Kafka's id, of the topics that the index has."""
         return dict(self._connection.execute("select name, topic_id from topic"))
 
-    def add_topic(self, name: str, topic_id: str, group: str) -> int:
+    def add_topic(self, name: str, topic_id: str, group: str, kind: str) -> int:
         """Begin a topic, or go on with it; returns its number in the index."""
         with self._together():
             self._connection.execute(
-                "insert or ignore into topic(name, topic_id, consumer_group) values (?, ?, ?)",
-                (name, topic_id, group),
+                "insert or ignore into topic(name, topic_id, consumer_group, kind) "
+                "values (?, ?, ?, ?)",
+                (name, topic_id, group, kind),
             )
         [(number,)] = self._connection.execute("select id from topic where name = ?", (name,))
         return int(number)
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic and all that is known of it."""
+        self._last_act = (None, 0)
         with self._together():
-            for table in ("dead_letter", "progress", "cause"):
+            for table in _OF_TOPIC:
                 self._connection.execute(
                     f"delete from {table} where topic = (select id from topic where name = ?)",  # noqa: S608 -- names of ours
                     (name,),
                 )
             self._connection.execute("delete from topic where name = ?", (name,))
             self._causes.clear()
-            [(self._count,)] = self._connection.execute("select count(*) from dead_letter")
+            self._count = self._count_of("dead_letter")
+            self._retry_count = self._count_of("retry_record")
 
     def keep(self, topic: int, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
         """Remove what is in a topic's log no more; returns where to read on.
@@ -102,12 +152,18 @@ class IndexWriter:
                     "left_out = iif(excluded.start < left_out_below, left_out, 0)",
                     (topic, partition, start, start, end),
                 )
-                self._count -= self._connection.execute(
-                    "delete from dead_letter where topic = ? and partition = ? and offset < ?",
-                    (topic, partition, start),
-                ).rowcount
+                gone = (topic, partition, start)
+                self._count -= self._remove_below("dead_letter", gone)
+                self._retry_count -= self._remove_below("retry_record", gone)
+                self._noted -= self._remove_below("disposition", gone)
         new = "select partition, position from progress where topic = ? and position < log_end"
         return {p: at for p, at in self._connection.execute(new, (topic,)) if p in ranges}
+
+    def _remove_below(self, table: str, place: tuple[int, int, int]) -> int:
+        """Remove what is before a place: topic, partition and offset; returns how many."""
+        where = "topic = ? and partition = ? and offset < ?"
+        text = f"delete from {table} where {where}"  # noqa: S608 -- names of ours
+        return self._connection.execute(text, place).rowcount
 
     def add(
         self,
@@ -127,21 +183,68 @@ class IndexWriter:
                 topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
                 row.first_ms, row.attempt, row.replays,
                 disposed.hides(row.partition, row.offset), row.key, row.message, row.headers,
-                row.headers_cut,
+                row.headers_cut, *self._source(row.source), row.source_ms,
             )
             for row in rows
         ]  # fmt: skip
         with self._together():
-            self._count += self._connection.executemany(
-                "insert or ignore into dead_letter values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                added,
-            ).rowcount
-            self._connection.executemany(
-                "update progress set position = max(position, ?), log_end = max(log_end, ?) "
-                "where topic = ? and partition = ?",
-                [(at, at, topic, partition) for partition, at in positions.items()],
-            )
+            self._count += self._insert("dead_letter", 17, added)
+            self._move_on(topic, positions)
             self._keep_bound()
+
+    def add_retry(self, topic: int, rows: Sequence[RetryRow], positions: Mapping[int, int]) -> None:
+        """Add records of a retry topic, likewise."""
+        added = [
+            (
+                topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
+                row.due_ms, row.attempt, row.replays, *self._source(row.source), row.source_ms,
+            )
+            for row in rows
+        ]  # fmt: skip
+        with self._together():
+            self._retry_count += self._insert("retry_record", 12, added)
+            self._move_on(topic, positions)
+            self._keep_retry_bound()
+
+    def _insert(self, table: str, columns: int, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Insert those that are not there; returns how many."""
+        places = ", ".join("?" * columns)
+        text = f"insert or ignore into {table} values ({places})"  # noqa: S608 -- a name of ours
+        return self._connection.executemany(text, rows).rowcount
+
+    def _move_on(self, topic: int, positions: Mapping[int, int]) -> None:
+        self._connection.executemany(
+            "update progress set position = max(position, ?), log_end = max(log_end, ?) "
+            "where topic = ? and partition = ?",
+            [(at, at, topic, partition) for partition, at in positions.items()],
+        )
+
+    def forget_dispositions(self, topic: int) -> None:
+        """Forget who disposed of what: it is read anew."""
+        self._last_act = (None, 0)
+        with self._together():
+            for table in ("disposition", "act"):
+                where = "where topic = ?"
+                self._connection.execute(f"delete from {table} {where}", (topic,))  # noqa: S608
+        self._noted = self._count_of("disposition")
+
+    def note_changes(self, topic: int, changes: Sequence[Change], disposed: Disposed) -> None:
+        """Note who disposed of what; where there is too much of it, not of all."""
+        with self._together():
+            for partition, offset, note in changes:
+                if note is None or not disposed.hides(partition, offset):
+                    self._noted -= self._connection.execute(
+                        "delete from disposition where topic = ? and partition = ? and offset = ?",
+                        (topic, partition, offset),
+                    ).rowcount
+                elif self._noted < self._most:
+                    act = self._act(topic, note)
+                    self._noted += self._connection.execute(
+                        _NOTE, (topic, partition, offset, act, note.at_ms)
+                    ).rowcount
+            if self._noted >= self._most:
+                # Some were there before, and others went with their dead letters.
+                self._noted = self._count_of("disposition")
 
     def dispose(self, topic: int, places: Iterable[tuple[int, int]], disposed: Disposed) -> None:
         """Note for these places whether they are disposed of now; others are left as they are."""
@@ -158,11 +261,13 @@ class IndexWriter:
             "select partition, offset from dead_letter where topic = ? and disposed = 1", (topic,)
         )
 
-    def note_time(self, taken_ms: int) -> None:
-        """Note that all that was there at this time is in the index."""
-        self._connection.execute(
-            "insert or replace into meta values ('taken_ms', ?)", (str(taken_ms),)
-        )
+    def note_time(self, taken_ms: int, name: str = "taken_ms") -> None:
+        """Note that all dead letters that were there at this time are in the index.
+
+        Args:
+            name: "retry_taken_ms" for the records of retry topics.
+        """
+        self._connection.execute("insert or replace into meta values (?, ?)", (name, str(taken_ms)))
 
     def _keep_bound(self) -> None:
         """Remove some where there are too many: first what is disposed of, then the oldest."""
@@ -172,11 +277,19 @@ class IndexWriter:
         over -= self._remove_oldest(1, over)
         # Once a log begins behind the last of them, none of them is missing.
         self._connection.execute(
-            f"{_LEAVE_OUT} ({_OLDEST}) group by topic, partition) as gone "
-            "where progress.topic = gone.topic and progress.partition = gone.partition",
+            f"{_LEAVE_OUT} ({_OLDEST}) {_OF_THE_SAME}",
             (0, over),
         )
         self._remove_oldest(0, over)
+
+    def _keep_retry_bound(self) -> None:
+        """Remove the oldest records of retry topics where there are too many."""
+        if self._retry_count <= self._most:
+            return
+        over = self._retry_count - int(self._most * (1 - RETRY_SLACK))
+        self._connection.execute(f"{_LEAVE_OUT} ({_OLDEST_RETRY}) {_OF_THE_SAME}", (over,))
+        removed = self._connection.execute(f"{_REMOVE_RETRY} ({_OLDEST_RETRY})", (over,))
+        self._retry_count -= removed.rowcount
 
     def _remove_oldest(self, disposed: int, most: int) -> int:
         removed = self._connection.execute(
@@ -202,3 +315,37 @@ class IndexWriter:
             )
             self._causes[topic, cause] = number
         return number
+
+    def _source(self, place: SourcePlace | None) -> tuple[int | None, int | None, int | None]:
+        """The columns of a source place; none where it is not known, or names too many topics."""
+        if place is None:
+            return None, None, None
+        number = self._sources.get(place.topic)
+        if number is None:
+            if len(self._sources) >= MOST_SOURCES:
+                return None, None, None
+            add = "insert or ignore into source(name) values (?)"
+            self._connection.execute(add, (place.topic,))
+            found = self._connection.execute("select id from source where name = ?", (place.topic,))
+            [(number,)] = found
+            self._sources[place.topic] = number
+        return number, place.partition, place.offset
+
+    def _act(self, topic: int, note: DispositionNote) -> int:
+        """The number of what a job does."""
+        said = tuple(each[:NAME] for each in (note.disposition, note.by, note.job, note.target))
+        # One job has written most of them that follow each other.
+        if self._last_act[0] == (topic, said):
+            return self._last_act[1]
+        self._connection.execute(
+            "insert or ignore into act(topic, disposition, who, job, target) "
+            "values (?, ?, ?, ?, ?)",
+            (topic, *said),
+        )
+        [(number,)] = self._connection.execute(
+            "select id from act where topic = ? and disposition = ? and who = ? and job = ? and "
+            "target = ?",
+            (topic, *said),
+        )
+        self._last_act = ((topic, said), int(number))
+        return int(number)

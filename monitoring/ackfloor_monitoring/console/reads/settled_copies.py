@@ -1,0 +1,45 @@
+"""SettledCopies: whether a copy of a record in a retry topic still waits there.
+
+Kafka keeps what was read from a topic, so a record of a retry topic stays in the index when it was
+worked off. Which ones were, the group's commits of the retry topic say.
+"""
+
+from __future__ import annotations
+
+from ackfloor.observe import Progress
+from ackfloor_monitoring.console.reads.cluster_facts import OfKafka
+
+
+class SettledCopies:
+    """What the commits of all groups say.
+
+    Args:
+        kafka: None where Kafka has not answered: then nothing is known.
+    """
+
+    def __init__(self, kafka: OfKafka | None) -> None:
+        self._progress: dict[tuple[str, str, int], Progress] = {
+            (look.group, each.topic, each.partition): each
+            for look in (kafka.looks if kafka is not None else ())
+            for each in look.progress
+        }
+
+    def progress(self, group: str, topic: str, partition: int) -> Progress | None:
+        """A group's progress in a partition; None where it is not known."""
+        return self._progress.get((group, topic, partition))
+
+    def has(self, group: str, topic: str, partition: int, offset: int) -> bool | None:
+        """Whether the group has settled an offset; None where it is not known."""
+        progress = self.progress(group, topic, partition)
+        if progress is None or progress.end is None:
+            return None
+        if progress.floor is None:
+            return False
+        return is_settled(progress, offset)
+
+
+def is_settled(progress: Progress, offset: int) -> bool:
+    """Whether an offset is below the committed floor, or settled above it."""
+    if progress.floor is None:
+        return False
+    return offset < progress.floor or any(start <= offset < end for start, end in progress.runs)
