@@ -151,6 +151,7 @@ ALSO: Final = {
     # What the command line says of runs, groups and dead letters, the console shows.
     "console": frozenset(
         {
+            "ackfloor.cli.breaker.breaker_show",
             "ackfloor.cli.handlers.handler_list",
             "ackfloor.cli.lanes.lane_list",
             "ackfloor.cli.progress.partition_rows",

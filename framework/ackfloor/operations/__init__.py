@@ -2,8 +2,8 @@
 
 The one way to act. The command line and the console stand on it: what the one has done, the other
 shows. It has four parts, and a family of actions (dead letters) moves here part by part; those of
-handlers (`HandlerPause`), lanes (`LaneMove`), retry topics (`RetryMove`) and settings
-(`SettingChange`) are here:
+handlers (`HandlerPause`, `HandlerBreaker`), lanes (`LaneMove`), retry topics (`RetryMove`) and
+settings (`SettingChange`) are here:
 
 * read: what a run says (`ask_state`, `ask_settings`); no note is written.
 * judge: a dry run, with the count of what would be done (`LaneMove.judge`); no note is written.
@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from ackfloor.core.messages.lane_order import Action as LaneAction
 from ackfloor.dead_letters.rules.waiting import ChosenWaiting
+from ackfloor.live.breaker_orders import Action as BreakerAction
 from ackfloor.live.pause_orders import PauseAction
 from ackfloor.live.retry_orders import Action as RetryAction
 from ackfloor.operations.action_log import ActionLog
@@ -51,6 +52,7 @@ from ackfloor.operations.effective_settings import (
     SettingValue,
     ask_settings,
 )
+from ackfloor.operations.handler_breakers import BreakerOutcome, HandlerBreaker
 from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
 from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
 from ackfloor.operations.noted import Ending, new_note, noted
@@ -65,11 +67,14 @@ __all__ = [
     "ActionLog",
     "ActionNote",
     "ActionState",
+    "BreakerAction",
+    "BreakerOutcome",
     "ChangeOutcome",
     "ChosenWaiting",
     "ControlFailed",
     "EffectiveSettings",
     "Ending",
+    "HandlerBreaker",
     "HandlerPause",
     "LaneAction",
     "LaneMove",

@@ -6,50 +6,18 @@ a run that is not asked goes on as before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ackfloor.live.pause_orders import PATH, PauseAction
-from ackfloor.operations.noted import Ending, counts_of
+from ackfloor.operations.handler_outcome import HandlerOutcome
+from ackfloor.operations.noted import Ending
 from ackfloor.operations.runs import Runs
 
 
 @dataclass(slots=True)
-class PauseOutcome:
-    """What all runs did, as JSON shows it.
-
-    Attributes:
-        for_s: how long the pause lasts; None until further notice.
-        applied: run -> its workers that did it.
-        refused: run, and worker -> why it did nothing.
-        silent: run and worker, of those that have not answered.
-    """
-
-    action: str
-    handler: str
-    for_s: float | None
-    reason: str
-    applied: dict[str, list[int]] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    silent: list[str] = field(default_factory=list)
-
-    def add(self, run: str, workers: Mapping[str, Any]) -> None:
-        """One run's answer."""
-        self.applied[run] = workers["applied"]
-        self.refused |= {f"{run} worker {n}": why for n, why in workers["refused"].items()}
-        self.silent += [f"{run} worker {n}" for n in workers["silent"]]
-
-    @property
-    def whole(self) -> bool:
-        """Whether every worker did it."""
-        return not (self.refused or self.silent)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many workers did it, and how many did not."""
-        done = sum(map(len, self.applied.values()))
-        return counts_of(done, refused=len(self.refused), silent=len(self.silent))
+class PauseOutcome(HandlerOutcome):
+    """What all runs did; `for_s` is how long a pause lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +59,5 @@ class HandlerPause:
         if self.action is PauseAction.PAUSE:
             body["reason"] = self.reason
             body |= {} if self.for_s is None else {"for_s": self.for_s}
-        for run, answer in runs.post(PATH, body, outcome.refused):
-            outcome.add(run, answer["workers"])
-        ending.whole, ending.counts = outcome.whole, outcome.counts
+        outcome.ask(runs, PATH, body, ending)
         return outcome

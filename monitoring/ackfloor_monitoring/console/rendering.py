@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.core.values.printable import plain
-from ackfloor_monitoring.console.acts.order_text import done_of, left_of, title_of
+from ackfloor_monitoring.console.acts.order_text import done_of, left_of, meaning_of, title_of
 from ackfloor_monitoring.console.pages.console_page import Page
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -35,10 +35,12 @@ def _templates() -> Environment:
         "done_of": done_of,
         "duration": format_rounded,
         "left_of": left_of,
+        "meaning_of": meaning_of,
         "moment": moment,
         "number": number,
         "partition_path": partition_path,
         "plain": plain,
+        "record_path": record_path,
         "title_of": title_of,
     }
     return found
@@ -86,6 +88,11 @@ def commands(text: str) -> Markup:
 def number(value: float | None) -> str:
     """A number with separators; a dash where there is none."""
     return "-" if value is None else f"{value:,}"
+
+
+def record_path(place: str) -> str:
+    """The page of the record at a place, below the cluster's."""
+    return "/".join(("records", *(quote(each, safe="") for each in place.split("/"))))
 
 
 def partition_path(record: str, group: str) -> str:

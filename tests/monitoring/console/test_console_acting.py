@@ -13,18 +13,30 @@ from typing import Any
 import pytest
 
 from ackfloor.errors import KafkaUnreachable
+from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
+from ackfloor.live.breaker_requests import BreakerControl
 from ackfloor.live.pause_orders import PATH as HANDLERS_PATH
 from ackfloor.live.pause_orders import PauseAction, PauseControl
 from ackfloor.live.requests import Change
-from ackfloor.operations import TOPIC, ActionLog, ActionNote, ActionState, LaneMove, new_note
+from ackfloor.operations import (
+    TOPIC,
+    ActionLog,
+    ActionNote,
+    ActionState,
+    BreakerAction,
+    LaneMove,
+    new_note,
+)
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.reads import cluster_facts
 from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
 from tests.monitoring.console.served_console import Answer, Console, console_of
 from tests.monitoring.console.test_console_pages import words
+from tests.monitoring.samples import OPEN, handler, snapshot
 
 LANES, HANDLERS, ACTIONS, ORDERS = (
     f"/c/kafka/{name}" for name in ("lanes", "handlers", "actions", "orders")
@@ -330,6 +342,61 @@ def test_a_handler_is_paused_and_goes_on(stages: tuple[Stage, Stage], notes: Not
     ]
     assert [note.action for note in notes.written[1::2]] == ["handlers pause", "handlers resume"]
     assert "handlers pause bill billing done done 2 a migration console on" in listed
+
+
+def test_a_circuit_breaker_is_kept_open_and_returned(
+    stages: tuple[Stage, Stage], notes: Notes
+) -> None:
+    """In all workers of all runs, for a while; not without a reason, which is noted."""
+    asked: list[tuple[BreakerAction, str, float | None, str]] = []
+
+    def order(
+        action: BreakerAction, handler: str, for_s: float | None, why: str, _: float
+    ) -> Change:
+        asked.append((action, handler, for_s, why))
+        return Change((), (0,), {}, (), 0, ())
+
+    for stage in stages:
+        stage.metrics.control(BREAKER_PATH, BreakerControl(TOKEN, order, anywhere=False))
+    with console(stages) as served:
+        assert "Keep its breaker" in words(served.ask(HANDLERS).text)
+        keep = served.send(ORDERS, ("action", "close"), ("keep", "30m"), *OF_BILL)
+        judged = words(served.ask(keep.headers["location"]).text)
+        assert "Keep the circuit breaker of bill closed for 30m" in judged
+        assert "at the end of its policy, to the dead-letter topic" in judged
+        refused = served.send(keep.headers["location"], ("reason", " "))
+        assert (refused.status, "say why" in refused.text) == (400, True)
+        assert asked == []
+        came = words(confirmed(served, keep, "the bank is back").text)
+        assert f"kept closed by worker 0 of {stages[0].listen}" in came
+        confirmed(served, served.send(ORDERS, ("action", "auto"), *OF_BILL))
+        wrong = served.send(ORDERS, ("action", "open"), ("keep", "soon"), *OF_BILL)
+        assert wrong.status == 400
+    assert asked == [
+        *[(BreakerAction.CLOSE, "bill", 1800.0, "the bank is back")] * 2,
+        *[(BreakerAction.AUTO, "bill", None, "")] * 2,
+    ]
+    assert [note.action for note in notes.written[1::2]] == ["breaker close", "breaker auto"]
+    assert notes.written[1].reason == "the bank is back"
+
+
+def test_an_open_circuit_breaker_says_what_it_does(
+    stages: tuple[Stage, Stage], notes: Notes
+) -> None:
+    """How much may be in flight, what is withheld, the next trial, and who keeps it."""
+    del notes
+    kept = replace(OPEN, forced="open", forced_reason="<b>the bank</b>", forced_for_s=600.0)
+    worker = WorkerMetrics()
+    worker.snapshot(snapshot(handlers=(handler(breaker=kept),), faults=()))
+    stages[1].metrics.update(0, worker.report())
+    with console(stages, Role.viewer) as served:
+        page = served.ask(HANDLERS).text
+    said = words(page)
+    assert "Worker 0: its circuit breaker is open; an operator keeps it open for" in said
+    assert "1 of 64 may be in flight; 70 withheld" in said
+    assert "the last error: OSError: the bank is away" in said
+    assert "&lt;b&gt;the bank&lt;/b&gt;" in page
+    assert "Keep its breaker" not in said
 
 
 def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes) -> None:

@@ -13,6 +13,8 @@ from typing import Final
 from ackfloor import AckfloorError
 from ackfloor.operations import (
     ActionNote,
+    BreakerOutcome,
+    HandlerBreaker,
     HandlerPause,
     LaneMove,
     LaneOutcome,
@@ -71,7 +73,7 @@ class Carried:
 
     judged: Judged
     reason: str
-    outcome: LaneOutcome | PauseOutcome | RetryOutcome | None = None
+    outcome: BreakerOutcome | LaneOutcome | PauseOutcome | RetryOutcome | None = None
     error: str = ""
     over: bool = False
 
@@ -102,7 +104,8 @@ class Acting:
         """
         order = self._order(form, person)
         runs = self._cluster.runs_of(order.group)
-        would = None if isinstance(order.does, HandlerPause) else order.does.judge(runs)
+        does = order.does
+        would = None if isinstance(does, HandlerPause | HandlerBreaker) else does.judge(runs)
         note = new_note(
             order.does.name,
             PROGRAM,

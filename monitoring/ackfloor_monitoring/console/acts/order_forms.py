@@ -10,6 +10,8 @@ from ackfloor import SettingError
 from ackfloor.cli.shared.run_address import checked_reason, order_terms
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.operations import (
+    BreakerAction,
+    HandlerBreaker,
     HandlerPause,
     LaneAction,
     LaneMove,
@@ -20,7 +22,7 @@ from ackfloor.operations import (
 from ackfloor_monitoring.console.forms import Fields
 
 #: What an order does.
-Does: TypeAlias = HandlerPause | LaneMove | RetryMove
+Does: TypeAlias = HandlerBreaker | HandlerPause | LaneMove | RetryMove
 
 #: From so many lanes or records on, and for what can't be undone, a reason is asked for.
 MANY: Final = 10
@@ -44,7 +46,7 @@ class Order:
     def with_reason(self, reason: str) -> Order:
         """The same, with why it is done; raises SettingError for a text that is too long."""
         text = checked_reason("reason", " ".join(reason.split()))
-        if isinstance(self.does, HandlerPause):
+        if isinstance(self.does, HandlerPause | HandlerBreaker):
             return replace(self, does=replace(self.does, reason=text))
         if isinstance(self.does, LaneMove) and self.does.action is LaneAction.DISCARD:
             # The workers log it with each record.
@@ -52,9 +54,14 @@ class Order:
         return self
 
     def needs_reason(self, count: int) -> bool:
-        """Whether it is not done without a reason: much is meant, or a record is given up."""
+        """Whether it is not done without a reason.
+
+        Much is meant, a record is given up, or a circuit breaker no longer decides by itself.
+        """
         if isinstance(self.does, HandlerPause):
             return False
+        if isinstance(self.does, HandlerBreaker):
+            return self.does.action is not BreakerAction.AUTO
         return count >= MANY or self.does.action in _ENDS
 
 
@@ -68,9 +75,11 @@ def read_order(form: Fields) -> Order:
     action = _given(form, "action")
     if action in set(PauseAction):
         return Order(group, _pause(PauseAction(action), handler, form), "handlers")
+    if action in set(BreakerAction):
+        return Order(group, _breaker(BreakerAction(action), handler, form), "handlers")
     if action in set(LaneAction):
         return Order(group, _move(LaneAction(action), handler, form), "lanes")
-    known = ", ".join((*PauseAction, *LaneAction))
+    known = ", ".join((*PauseAction, *BreakerAction, *LaneAction))
     raise SettingError("action", action, "there is no such action", f"one of {known}")
 
 
@@ -86,6 +95,12 @@ def _pause(action: PauseAction, handler: str, form: Fields) -> HandlerPause:
         return HandlerPause(action, handler)
     for_ = form.get("for") or None
     return HandlerPause(action, handler, **order_terms(for_, None))
+
+
+def _breaker(action: BreakerAction, handler: str, form: Fields) -> HandlerBreaker:
+    if action is BreakerAction.AUTO:
+        return HandlerBreaker(action, handler)
+    return HandlerBreaker(action, handler, **order_terms(form.get("keep") or None, None))
 
 
 def _move(action: LaneAction, handler: str, form: Fields) -> LaneMove:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from ackfloor.core.values.durations import format_duration
 from ackfloor.operations import (
+    BreakerAction,
+    BreakerOutcome,
+    HandlerBreaker,
     HandlerPause,
     LaneAction,
     LaneOutcome,
@@ -33,6 +36,31 @@ _RETRY_VERBS: Final = {
 }
 
 
+_FORCED: Final = {
+    BreakerAction.OPEN: "Keep the circuit breaker of {} open",
+    BreakerAction.CLOSE: "Keep the circuit breaker of {} closed",
+    BreakerAction.AUTO: "Return the circuit breaker of {} to automatic",
+}
+#: What that means, as `ackfloor breaker` says it.
+_MEANS: Final = {
+    BreakerAction.OPEN: "Only single records are tried, and what succeeds does not close it.",
+    BreakerAction.CLOSE: "It does not open, however many fail: what is withheld goes to the retry "
+    "topics and, at the end of its policy, to the dead-letter topic.",
+    BreakerAction.AUTO: "It goes on from the state that it has.",
+}
+_KEPT: Final = {
+    BreakerAction.OPEN: "kept open",
+    BreakerAction.CLOSE: "kept closed",
+    BreakerAction.AUTO: "returned to automatic",
+}
+Outcome: TypeAlias = BreakerOutcome | LaneOutcome | PauseOutcome | RetryOutcome
+
+
+def meaning_of(does: Does) -> str:
+    """What an order means, where its headline does not say it all; "" where it does."""
+    return _MEANS[does.action] if isinstance(does, HandlerBreaker) else ""
+
+
 def title_of(does: Does) -> str:
     """What an order does, as a headline."""
     if isinstance(does, RetryMove):
@@ -42,6 +70,9 @@ def title_of(does: Does) -> str:
             return f"Resume {does.handler}"
         how_long = "until it is resumed" if does.for_s is None else format_duration(does.for_s)
         return f"Pause {does.handler} {'' if does.for_s is None else 'for '}{how_long}"
+    if isinstance(does, HandlerBreaker):
+        how_long = "" if does.for_s is None else f" for {format_duration(does.for_s)}"
+        return _FORCED[does.action].format(does.handler) + how_long
     verb = _VERBS[does.action]
     if "delay_s" in does.more:
         verb = f"Try in {format_duration(does.more['delay_s'])}"
@@ -52,15 +83,18 @@ def title_of(does: Does) -> str:
     return f"{verb}: {count} that lanes of {does.handler} wait for"
 
 
-def done_of(outcome: LaneOutcome | PauseOutcome | RetryOutcome) -> Iterator[str]:
+def done_of(outcome: Outcome) -> Iterator[str]:
     """What was done, or would be."""
     if isinstance(outcome, RetryOutcome):
         would = "would be " if outcome.dry_run else ""
         done = retry_moves.DONE[outcome.action]
         yield f"{outcome.done:,} of {_records(outcome.meant)} {would}{done}"
         return
-    if isinstance(outcome, PauseOutcome):
-        done = "paused" if outcome.action == PauseAction.PAUSE else "resumed"
+    if isinstance(outcome, PauseOutcome | BreakerOutcome):
+        if isinstance(outcome, BreakerOutcome):
+            done = _KEPT[BreakerAction(outcome.action)]
+        else:
+            done = "paused" if outcome.action == PauseAction.PAUSE else "resumed"
         for run, workers in outcome.applied.items():
             numbers = ", ".join(map(str, workers))
             yield f"{done} by {f'worker {numbers}' if workers else 'no worker yet'} of {run}"
@@ -74,7 +108,7 @@ def done_of(outcome: LaneOutcome | PauseOutcome | RetryOutcome) -> Iterator[str]
         yield f"{would}freed: {_lanes(outcome.freed)} that a dead-lettered record held"
 
 
-def left_of(outcome: LaneOutcome | PauseOutcome | RetryOutcome) -> Iterator[str]:
+def left_of(outcome: Outcome) -> Iterator[str]:
     """What was not reached, and why."""
     if isinstance(outcome, RetryOutcome):
         yield from _left_waiting(outcome)
