@@ -115,6 +115,9 @@ def test_a_partition_can_be_read(
         assert least_px >= 10
         for kind in ("over", "blocked", "half", "running", "open", "partly", "settled"):
             expect(window.page.locator(f".legend i.{kind}")).to_have_count(1)
+        window.open(f"/c/kafka/records/{topic}/0/100")
+        assert window.overflow_px() <= 0
+        assert window.barriers() == []
         window.clean()
 
 

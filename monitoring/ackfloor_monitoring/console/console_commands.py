@@ -105,13 +105,17 @@ def console(
     index_folder: Annotated[
         Path | None,
         typer.Option(
-            help="Where the index of dead letters is: a folder that nobody else can write.",
+            help="Where the index is: a folder that nobody else can write.",
             show_default="console in the user's state folder",
         ),
     ] = None,
     index_rows: Annotated[
         int,
-        typer.Option(min=1_000, help="So many dead letters are indexed; the oldest go first."),
+        typer.Option(
+            min=1_000,
+            help="So many dead letters are indexed, and as many records of retry topics; the "
+            "oldest go first.",
+        ),
     ] = 2_000_000,
     brokers: BrokersOption = OF_SETTINGS,
 ) -> None:

@@ -210,7 +210,7 @@ class Endpoints:
         return rendered(
             "page.html",
             200,
-            **self._context(page, cluster, known, identity),
+            **await self._context(page, cluster, known, identity),
             gate=self._gate,
         )
 
@@ -249,7 +249,8 @@ class Endpoints:
         try:
             while identity.goes_on():
                 known = await self._known(page, cluster, asked)
-                text = rendered_part(page, self._context(page, cluster, known, identity))
+                context = await self._context(page, cluster, known, identity)
+                text = rendered_part(page, context)
                 if text != sent:
                     sent = text
                     yield event("facts", text)
@@ -260,6 +261,8 @@ class Endpoints:
                     return
             # A browser comes again by itself, after so many milliseconds.
             yield "retry: 200\n\n" if identity.asks_again else event("over", "log in again")
+        except Refused as exc:
+            yield event("over", str(exc))
         finally:
             self._streams -= 1
 
@@ -293,9 +296,13 @@ class Endpoints:
         )
         return Known(asked, runs, kafka, actions)
 
-    def _context(
+    async def _context(
         self, page: Page, cluster: Cluster, known: Known, identity: Identity
     ) -> dict[str, Any]:
+        if page.asks_index:
+            facts = await asyncio.to_thread(page.facts, cluster, known)
+        else:
+            facts = page.facts(cluster, known)
         return {
             "identity": identity,
             "acts": identity.person.may(Right.act),
@@ -305,7 +312,7 @@ class Endpoints:
             "news": page.news(known.asked),
             "late": known.late(),
             "silent": known.silent(),
-            **page.facts(cluster, known),
+            **facts,
         }
 
     def _menu(self, page: Page | AskedPage, cluster: Cluster) -> dict[str, Any]:

@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
+from ackfloor.core.records.envelope import Reason, write_headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.kafka import disposition_reading
 from ackfloor.dead_letters.kafka.followed_topics import FollowedTopics
 from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.redrive import operator
 from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from tests.framework.kafka.wire import options, recreate, until
 from tests.monitoring.console.served_console import Console, console_of
 from tests.monitoring.console.test_console_pages import words
@@ -43,12 +48,16 @@ def stage(bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def console(stage: Stage, tmp_path: Path) -> Iterator[Console]:
-    """A console whose index follows that broker."""
-    path = tmp_path / "kafka.sqlite"
+def console(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Console]:
+    """A console whose index follows that broker, and which knows a run of the group."""
+    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.2)
+    path, metrics = tmp_path / "kafka.sqlite", RunMetrics(stage.group, 1)
     index = DeadLetterIndex(options(stage.servers), path, Redaction(), 100_000)
-    with index.following(), console_of(servers=stage.servers, index=index) as served:
+    # So it asks for this group, and not for all on the broker.
+    run = metrics.start("127.0.0.1:0")
+    with index.following(), console_of(run, servers=stage.servers, index=index) as served:
         yield served
+    metrics.stop()
 
 
 def matches(console: Console, query: str) -> int:
@@ -94,6 +103,54 @@ def test_an_index_follows_its_broker(stage: Stage, console: Console) -> None:
     recreate(stage.servers, stage.dlq)
     until(lambda: matches(console, topic) == 0)
     assert f">{stage.dlq}<" in console.ask(PAGE).text
+
+
+def test_the_index_follows_retry_topics_and_who_disposed(stage: Stage, console: Console) -> None:
+    """A record is found by its source place: in its retry topic, worked off, dead, redriven."""
+    record = f"/c/kafka/records/{stage.source}/1"
+    parked = stage.died._replace(
+        origin_offset=7, attempt=2, reason=Reason.ERROR, not_before_ms=1, failed_at_ms=1
+    )
+    producer = Producer({"bootstrap.servers": stage.servers})
+    producer.produce(stage.tier, b"v", b"k7", headers=write_headers(parked, []), partition=0)
+    assert producer.flush(60) == 0
+
+    def says(text: str, offset: int = 7) -> bool:
+        return text in words(console.ask(f"{record}/{offset}").text)
+
+    partition, offset = stage.places[7]
+    died = f"written as {stage.dlq}/{partition}/{offset}"
+    until(lambda: says(f"written as {stage.tier}/0/0") and says(died))
+    assert says(f"It is in the dead-letter topic {stage.dlq}, and open")
+
+    alone = stage.died._replace(
+        origin_offset=900, attempt=2, reason=Reason.ERROR, not_before_ms=1, failed_at_ms=1
+    )
+    producer.produce(stage.tier, b"v", b"k", headers=write_headers(alone, []), partition=1)
+    assert producer.flush(60) == 0
+    commit(stage, 0)
+    until(lambda: says(f"It waits in {stage.tier}", 900))
+    commit(stage, 1)
+    until(lambda: says(f"It is worked off: the group has settled it in {stage.tier}", 900))
+
+    sent = CliRunner().invoke(dlq_app, ["replay", stage.dlq, "--key", "k7", "--yes"])
+    assert sent.exit_code == 0, sent.output
+    until(lambda: says(f"replayed to {stage.tier} by {operator()}, job"))
+    until(lambda: says("redriven, once: written as") and says(f"It waits in {stage.tier}"))
+    dead_letter = words(console.ask(f"{PAGE}/{stage.dlq}/{partition}/{offset}").text)
+    assert f"replayed to {stage.tier} by {operator()}" in dead_letter
+    # A retry topic that is made anew has other records at the same offsets.
+    recreate(stage.servers, stage.tier)
+    until(lambda: not says(f"written as {stage.tier}"))
+    assert says(died)
+
+
+def commit(stage: Stage, offset: int) -> None:
+    """The group has settled what is below this in the second partition of its first retry topic."""
+    consumer = Consumer({"bootstrap.servers": stage.servers, "group.id": stage.group})
+    place = TopicPartition(stage.tier, 1, offset)
+    consumer.commit(offsets=[place], asynchronous=False)
+    consumer.close()
 
 
 def test_dispositions_are_read_where_there_are_new_ones(

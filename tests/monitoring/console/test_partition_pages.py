@@ -328,7 +328,7 @@ def test_a_cell_shows_the_worst_of_what_is_in_it() -> None:
     assert kinds == [
         "running", "half", "running", "over", "blocked", "open", "open", "open", "open", "settled",
     ]  # fmt: skip
-    wide = ack_map(facts, 2)
+    wide = ack_map(facts, most=2)
     assert wide is not None
     assert [each.kind for each in wide.cells] == ["over", "partly"]
     assert "104 failed, 5 behind; 100 in flight" in wide.cells[0].text

@@ -98,6 +98,7 @@ def test_what_is_due_when_is_shown(stage: WaitingStage, console: Console) -> Non
     ]
     assert f"2023-11-14 22:13:20 UTC {stage.source}/1/0 bill error 2 shop.Boom k0 " in text
     assert f"after another {stage.source}/1/9 " in text
+    assert f'<a href="/c/kafka/records/{stage.source}/1/9">' in page.text
     listed = json.loads(CliRunner().invoke(cli, ["retry", "ls", stage.tier, "-o", "json"]).stdout)
     assert [(row["waiting"], row["due"], row["behind"]) for row in listed] == [(3, 3, 1)]
 

@@ -73,9 +73,10 @@ class Page:
         path: below the cluster's address.
         title: with the parts of its address in braces, where it has some.
         key: goes there, after `g`.
-        facts: what the template shows.
+        facts: what the template shows; may raise Refused.
         asks_kafka: whether it shows what Kafka says.
         asks_actions: whether it shows what operators did.
+        asks_index: whether it reads the index: `facts` may block then.
         below: what of its address follows `path`, with parts in braces.
         template: of the part that changes; "" where it is named like `path`.
     """
@@ -86,6 +87,7 @@ class Page:
     facts: Callable[[Cluster, Known], Mapping[str, Any]]
     asks_kafka: bool = False
     asks_actions: bool = False
+    asks_index: bool = False
     below: str = ""
     template: str = ""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import typer
 
 from ackfloor import AckfloorError
+from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.dead_letters.commands.dead_letter_views import fields_of
 from ackfloor.dead_letters.commands.selection import place_of
@@ -17,8 +18,11 @@ from ackfloor.errors import RedriveRefused
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
+from ackfloor_monitoring.console.index.index_rows import source_place
 from ackfloor_monitoring.console.index.index_search import TooSlow
+from ackfloor_monitoring.console.index.record_history import RecordHistory
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
+from ackfloor_monitoring.console.pages.records.way import Step, way_of
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.one_dead_letter import one_dead_letter
 
@@ -43,9 +47,13 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
         raise Refused(404, str(exc)) from None
     except AckfloorError as exc:
         raise Refused(503, f"{place} can't be read: {exc}") from None
-    stored = StoredDeadLetter(found, bool(_disposed(cluster, found)))
+    disposed, steps = _of_index(cluster, found)
+    source = source_place(found.envelope)
+    stored = StoredDeadLetter(found, bool(disposed))
     shown: dict[str, Any] = {
         "place": place,
+        "record": "" if source is None else str(source),
+        "steps": steps,
         "found": fields_of(stored, cluster.rules),
         "way": list(way(found)),
         "sees_payloads": asked.person.may(Right.see_payloads),
@@ -64,15 +72,28 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
     return shown
 
 
-def _disposed(cluster: Cluster, found: DeadLetter) -> bool | None:
-    """Whether it is replayed, discarded or archived; None where the index does not know."""
+def _of_index(cluster: Cluster, found: DeadLetter) -> tuple[bool | None, Sequence[Step]]:
+    """Whether it is replayed, discarded or archived, and all that became of its record.
+
+    None and nothing where the index does not know.
+    """
     if cluster.index is None:
-        return None
+        return None, ()
+    source, group = source_place(found.envelope), _group_of(found.topic)
     try:
         with cluster.index.searching() as search:
-            return search.is_disposed(found.topic, found.partition, found.offset)
+            disposed = search.is_disposed(found.topic, found.partition, found.offset)
+            stages = () if source is None else RecordHistory(search).of(source)
     except (NoIndex, TooSlow):
-        return None
+        return None, ()
+    of_group = [each for each in stages if each.group == group]
+    return disposed, way_of(of_group) if of_group else ()
+
+
+def _group_of(topic: str) -> str:
+    """The consumer group of a dead-letter topic of ours; "" of another one."""
+    parsed = parse_topic(topic)
+    return "" if parsed is None else parsed.group
 
 
 def way(found: DeadLetter) -> Iterator[tuple[int | None, str]]:
