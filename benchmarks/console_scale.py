@@ -228,6 +228,7 @@ def pages() -> dict[str, str]:
             "Lanes": "lanes", "Retry topics": "retry", "Handlers": "handlers",
             "Dead letters, by cause": "dead-letters",
             "Jobs": "jobs", "One dead letter": f"dead-letters/{DLQS[0]}/0/5",
+            "One record": "records/orders/6/100002",
         }.items()
     }  # fmt: skip
     yesterday = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 86_400))
