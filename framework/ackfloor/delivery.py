@@ -62,7 +62,21 @@ class Delivery(Protocol):
 
     @property
     def origin(self) -> Origin:
-        """Topic, partition and offset of the first delivery: the key for idempotent work."""
+        """Topic, partition and offset of the first delivery, the same in every retry.
+
+        A redrive to the source topic writes the record anew, with an origin of its own; what stays
+        the same even then is `idempotency_key`.
+        """
+
+    @property
+    def idempotency_key(self) -> str:
+        """What names the record over all its deliveries: `Jq0bS6aTQs2aGUqzyx4zZw/3/41927`.
+
+        The same in every redelivery, retry and redrive, and of no other record, also where its
+        topic is deleted and created anew: Kafka's id of the topic, partition and offset of the
+        first delivery. Text of at most 300 characters; take it as it is. Store it in the
+        transaction of an effect to have the effect once.
+        """
 
     @property
     def deadline_s(self) -> float | None:

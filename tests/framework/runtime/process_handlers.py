@@ -180,12 +180,19 @@ def answer_later(folder: Path, delivery: Delivery) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def name_it(folder: Path, delivery: Delivery) -> None:
+    """Note the record's key, and fail the first time."""
+    note(folder, "keys", f"{delivery.offset} {delivery.idempotency_key}")
+    if delivery.attempt == 1:
+        raise ValueError("again")
+
+
 VERBS = {
     function.__name__: function
     for function in (
         nothing, write_for_ever, wait_for, segfault, leave, take_memory, leak, extend,
         ignore_signals, look_around, rest, publish, publish_async, fail, exit_until,
-        interrupt_until, discard, answer, answer_later,
+        interrupt_until, discard, answer, answer_later, name_it,
     )
 }  # fmt: skip
 

@@ -28,8 +28,12 @@ epoch. They carry the first origin and the last error, so they do not grow with 
 A header that does not apply is left out. Reading never fails: a header of ours that can't be read
 counts as absent.
 
-In a handler, `delivery.headers` shows all of them on a redelivery; `delivery.attempt` and
-`delivery.origin` are made from them.
+In a handler, `delivery.headers` shows all of them on a redelivery; `delivery.attempt`,
+`delivery.origin` and `delivery.idempotency_key` are made from them.
+
+A record that was redriven to its source topic carries some of them there as well:
+`ackfloor.idempotency_key` and `ackfloor.replays` count there, where `ackfloor.origin.topic` is that
+topic. So do not write a record's `ackfloor.` headers into a new record of the same topic.
 """
 
 _TEXT, _NUMBER, _TIME = "text", "number", "time (ms)"
@@ -79,6 +83,13 @@ _MEANING: Final = {
         (
             "There where an operator corrected payload or headers before it went back to work: the "
             "SHA-256 of the payload that it had at first, in hexadecimal digits."
+        ),
+    ),
+    envelope.IDEMPOTENCY_KEY: (
+        _TEXT,
+        (
+            "What names the record over all its deliveries, as `delivery.idempotency_key` has it: "
+            "`Jq0bS6aTQs2aGUqzyx4zZw/3/41927`, the topic's id, partition and offset."
         ),
     ),
     envelope.TRUNCATED: (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ackfloor.core.acks.gap_set import GapSet, MetadataRefused, gap_set_of, topic_hash
+from ackfloor.core.acks.gap_set import GapSet, MetadataRefused, gap_set_of
 from ackfloor.core.acks.leader_epochs import leader_epoch
 from ackfloor.core.messages.events import (
     MetadataIgnored,
@@ -94,7 +94,7 @@ class Intake:
                 now_ms=now.wall_ms,
                 limits=state.flow.limits,
                 restored=restored,
-                topic_hash=topic_hash(start.topic_id),
+                topic_id=start.topic_id,
                 leader_epoch=start.leader_epoch,
             )
             self._note_commit(assignment, start, restored, now)

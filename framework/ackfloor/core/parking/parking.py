@@ -27,6 +27,7 @@ from ackfloor.core.records.envelope import (
     Envelope,
     Reason,
     read_envelope,
+    redriven_key,
     shed,
     write_headers,
 )
@@ -112,6 +113,7 @@ class Parking:
             self.worker,
             before.replays,
             before.edited,
+            before.idempotency_key or delivery.place_key(),
             "headers" if "headers" in (before.truncated or "") else None,
             before.unreadable,
         )
@@ -167,6 +169,7 @@ class Parking:
             group=self.group,
             handler=delivery.assignment.handler.rules.name,
             reason=reason,
+            idempotency_key=before.idempotency_key or delivery.place_key(),
         )
 
     def address(self, write: PendingWrite, now: Now) -> None:
@@ -309,9 +312,13 @@ def _after(delivery: TrackedDelivery, verdict: Verdict) -> AfterDeadLetter:
 
 
 def source_envelope(delivery: TrackedDelivery) -> Envelope:
-    """The envelope of a source record: of an earlier redrive it keeps `replays` alone.
+    """The envelope of a source record: of an earlier redrive it keeps the count and the key.
 
     Without that count a message could be redriven to its source for ever.
     """
     headers = delivery.headers
-    return Envelope(replays=read_envelope(headers).replays) if headers else _NOTHING
+    if not headers:
+        return _NOTHING
+    before = read_envelope(headers)
+    key = redriven_key(before, delivery.topic)
+    return Envelope(replays=before.replays, idempotency_key=key)

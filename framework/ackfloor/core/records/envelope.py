@@ -54,6 +54,7 @@ RELEASE: Final = "ackfloor.release"
 WORKER: Final = "ackfloor.worker"
 REPLAYS: Final = "ackfloor.replays"
 EDITED: Final = "ackfloor.edited"
+IDEMPOTENCY_KEY: Final = "ackfloor.idempotency_key"
 TRUNCATED: Final = "ackfloor.truncated"
 
 #: Caps of the two headers that could be large, in bytes of UTF-8.
@@ -119,6 +120,7 @@ class Envelope(NamedTuple):
     worker: str | None = None
     replays: int = 0
     edited: str | None = None
+    idempotency_key: str | None = None
     truncated: str | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -181,6 +183,7 @@ _READERS: Final[dict[str, Callable[[bytes], object]]] = {
     WORKER: _text,
     REPLAYS: _count,
     EDITED: _text,
+    IDEMPOTENCY_KEY: _text,
     TRUNCATED: _text,
 }
 #: Every header of ours, in the order in which they are written: that of the envelope's fields.
@@ -276,6 +279,16 @@ def write_headers(
     return written
 
 
+def redriven_key(envelope: Envelope, topic: str) -> str | None:
+    """The idempotency key that a record was redriven to its source topic with; None for none.
+
+    Only there: a handler may publish what it was given to another topic with all its headers, and
+    that is another record.
+    """
+    came_back = envelope.replays > 0 and envelope.origin_topic == topic
+    return (envelope.idempotency_key or None) if came_back else None
+
+
 def copies_for_others(headers: Headers) -> tuple[bool, bool]:
     """Whether a parked record carries copies of our headers in Spring's names, and in Kafka's."""
     behind = False
@@ -306,7 +319,10 @@ def _encoded(field: str, value: object) -> bytes:
 
 #: Fields that nearly each record has a value of its own for.
 _OWN: Final = frozenset(
-    {"origin_offset", "origin_timestamp_ms", "error_message", "error_stack", "duration_ms"}
+    {
+        *("origin_offset", "origin_timestamp_ms", "error_message", "error_stack", "duration_ms"),
+        "idempotency_key",
+    }
 )
 #: So many values of each other field are kept as headers.
 _KEPT: Final = 256

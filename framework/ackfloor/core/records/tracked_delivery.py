@@ -23,7 +23,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ackfloor.core.records.envelope import Envelope, Reason
+from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, redriven_key
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
 from ackfloor.core.records.record import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.values.durations import parse_duration
@@ -149,13 +149,35 @@ class TrackedDelivery:
 
     @property
     def origin(self) -> Origin:
-        """Topic, partition and offset of the first delivery: the key for idempotent work."""
+        """Topic, partition and offset of the first delivery since it was written to its topic."""
         envelope = self.envelope
         if envelope is None or envelope.origin_topic is None:
             return Origin(self.topic, self.partition, self.offset)
         return Origin(
             envelope.origin_topic, envelope.origin_partition or 0, envelope.origin_offset or 0
         )
+
+    @property
+    def idempotency_key(self) -> str:
+        """What names the record over all its deliveries; see `ackfloor.Delivery`."""
+        envelope = self.envelope
+        if envelope is None:
+            return redriven_key(read_envelope(self.headers), self.topic) or self.place_key()
+        return envelope.idempotency_key or self.place_key()
+
+    def place_key(self) -> str:
+        """The idempotency key where no header carries one: from where the record is.
+
+        Without the topic's id, the origin's timestamp tells it from one in an earlier topic of the
+        name: that is so on a broker without ids, and of what an earlier release has parked.
+        """
+        envelope, (topic, partition, offset) = self.envelope, self.origin
+        parked = envelope is not None and envelope.origin_topic is not None
+        if self.assignment.topic_id and not parked:
+            return f"{self.assignment.topic_id}/{partition}/{offset}"
+        known_ms = envelope.origin_timestamp_ms if envelope is not None else None
+        timestamp_ms = self.timestamp if known_ms is None else known_ms
+        return f"{topic}/{partition}/{offset}/{timestamp_ms}"
 
     @property
     def deadline_s(self) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from ackfloor.core.acks.gap_set import GapSet
+from ackfloor.core.acks.gap_set import GapSet, topic_hash
 from ackfloor.core.acks.leader_epochs import UNKNOWN, LeaderEpochs
 from ackfloor.core.acks.partition_commits import PartitionCommits
 from ackfloor.core.acks.tracker import AckTracker
@@ -312,6 +312,7 @@ class Assignment:
         parked_before: records of a source topic of which a copy was found in a retry topic: their
             offsets, keys, and timestamps as far as these are known.
         parked_until: the highest of these offsets.
+        topic_id: Kafka's, "" where it is not known; `topic_hash` is what a commit has of it.
         stopping: no further delivery may start (revoke or shutdown is under way).
         closed: the assignment has ended: late answers are stale.
     """
@@ -352,6 +353,7 @@ class Assignment:
         "tier_s",
         "topic",
         "topic_hash",
+        "topic_id",
         "tracker",
         "waiting",
         "withheld",
@@ -373,7 +375,7 @@ class Assignment:
         now_ms: int,
         limits: FlowLimits | None = None,
         restored: GapSet | None = None,
-        topic_hash: int = 0,
+        topic_id: str = "",
         leader_epoch: int = UNKNOWN,
     ) -> None:
         self.topic, self.partition, self.epoch = topic, partition, epoch
@@ -393,7 +395,8 @@ class Assignment:
         self.restored_epoch = restored.leader_epoch if restored else UNKNOWN
         self.leader_epochs = LeaderEpochs()
         self.started_at = position, leader_epoch
-        self.topic_hash = topic_hash
+        self.topic_id = topic_id
+        self.topic_hash = topic_hash(topic_id)
         self.inbox = inbox
         self.clock = clock
         self.mark = 0

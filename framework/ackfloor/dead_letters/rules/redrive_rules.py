@@ -284,6 +284,7 @@ def redriven_headers(dead_letter: DeadLetter, now_ms: int) -> list[tuple[str, by
         not_before_ms=now_ms,
         replays=before.replays + 1,
         edited=before.edited,
+        idempotency_key=before.idempotency_key,
         truncated="headers" if "headers" in (before.truncated or "") else None,
     )
     spring, kafka = copies_for_others(headers)

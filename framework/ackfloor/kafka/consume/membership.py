@@ -39,7 +39,7 @@ from ackfloor.kafka.consume.copartitioned_retry_topics import (
 from ackfloor.kafka.consume.late_starts import LateStarts
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
-from ackfloor.kafka.consume.start_positions import Start, log_range, resolve
+from ackfloor.kafka.consume.start_positions import PATIENCE_S, Start, ask, log_range, resolve
 from ackfloor.kafka.consume.unread_partitions import UnreadPartitions
 from ackfloor.kafka.groups.generation import admitted
 from ackfloor.kafka.groups.leave_group import leave
@@ -179,10 +179,25 @@ class Membership:
     def _learn(self, topics: set[str]) -> None:
         """Look up topics that were assigned, and their retry topics."""
         siblings = set[str]().union(*(self._siblings.get(topic, ()) for topic in topics))
-        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics) | siblings)
+        described = ask(
+            f"the ids of {', '.join(sorted(topics))}",
+            lambda: self._described_now(topics, siblings),
+            time.monotonic() + PATIENCE_S,
+        )
         self._described = {**self._described, **described}
         self._note_counts(described)
         self._reading.learn(self._copartitioned.learn(described))
+
+    def _described_now(
+        self, topics: set[str], siblings: set[str]
+    ) -> Mapping[str, Described] | None:
+        """What the broker tells of topics; None where it does not tell the id of a source topic.
+
+        A record's idempotency key has that id: it must not be there the one time and not the other.
+        """
+        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics) | siblings)
+        sources = [described[topic] for topic in topics if parse_topic(topic) is None]
+        return None if any(d.silent and not d.topic_id for d in sources) else described
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         asked_s = time.monotonic()

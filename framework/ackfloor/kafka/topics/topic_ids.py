@@ -62,7 +62,7 @@ LOOK_SOON_S = 1.0
 
 
 class Described(NamedTuple):
-    """A topic as the broker describes it; empty if it does not answer.
+    """A topic as the broker describes it; empty if it does not answer, which is `silent`.
 
     `absent` if it says that there is no such topic.
     """
@@ -70,11 +70,20 @@ class Described(NamedTuple):
     topic_id: str = ""
     partitions: tuple[int, ...] = ()
     absent: bool = False
+    silent: bool = False
+
+
+#: What a broker without topic ids tells: nothing, or zeros.
+_NO_ID = frozenset({"", "None", "A" * 22})
 
 
 def printed(topic_id: object) -> str:
-    """A topic id as Kafka prints it: librdkafka uses base64's first alphabet, Kafka the other."""
-    return str(topic_id).replace("+", "-").replace("/", "_")
+    """A topic id as Kafka prints it: librdkafka uses base64's first alphabet, Kafka the other.
+
+    Empty where the broker has none.
+    """
+    text = str(topic_id)
+    return "" if text in _NO_ID else text.replace("+", "-").replace("/", "_")
 
 
 class TopicIds:
@@ -209,6 +218,9 @@ class TopicIds:
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
+        if found.silent and topic in self._known:
+            # This worker's clients read no other topic of this name.
+            return found._replace(topic_id=self._known[topic])
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
             self._replaced.add(topic)
             raise TopicReplaced(
@@ -272,9 +284,11 @@ def answer(topic: str, future: Future[Any], timeout_s: float) -> Described:
     """The broker's description of a topic that an admin client has asked about."""
     try:
         found = future.result(timeout_s + 1.0)
-        return Described(str(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
+        return Described(printed(found.topic_id), tuple(sorted(p.id for p in found.partitions)))
     except (KafkaException, TimeoutError) as exc:
         log.debug("the id of topic %s is not known: %s", topic, error_text(exc))
         error = kafka_error(exc)
-        unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        return Described(absent=unknown)
+        if error is None:
+            return Described(silent=True)
+        unknown = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        return Described(absent=unknown, silent=error.code() in NO_ANSWER)

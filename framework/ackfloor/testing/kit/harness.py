@@ -26,6 +26,7 @@ from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.outgoing import HeadersGiven, Value, encode, header_pairs
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.topic_patterns import Matches, match
+from ackfloor.dead_letters.rules.redrive_rules import TO_RETRY
 from ackfloor.runtime.loop.worker_assembly import Topology
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver
@@ -40,6 +41,7 @@ from ackfloor.testing.kit.observations import (
     parked,
     seen,
 )
+from ackfloor.testing.kit.redrives import Redrives
 from ackfloor.testing.kit.topology import (
     create_topics,
     on_a_thread,
@@ -117,6 +119,7 @@ class Harness:
         self.clock = ManualClock() if start is None else ManualClock(start)
         #: The broker: for faults, retention, holes and other members of the group.
         self.broker = MemoryBroker(self.clock)
+        self._redrives = Redrives(self.broker)
         self._partitions = partitions
         self._matches = self._matched(() if isinstance(partitions, int) else partitions)
         self._specs = self._matches.applied(self._declared)
@@ -265,6 +268,25 @@ class Harness:
         if settle:
             self.settle()
         return Origin(record.topic(), record.partition(), record.offset())
+
+    def redrive(self, topic: str, to: str = TO_RETRY) -> int:
+        """Send the dead letters of a source topic back to work, as `ackfloor dlq replay` does.
+
+        Args:
+            topic: the source topic.
+            to: "retry" (the first retry topic), "source", or the name of a topic.
+
+        Returns:
+            How many were sent; a dead letter is sent once, and a message five times at most.
+
+        Raises:
+            SettingError: there is no such topic to send them to.
+        """
+        self._running()
+        self._check_source(topic)
+        sent = self._redrives.send(dlq_topic(topic, self._settings.group), to)
+        self.settle()
+        return sent
 
     def advance(self, by: timedelta | str) -> None:
         """Let time pass ("30s", "1h30m"): what falls due meanwhile happens at its time.

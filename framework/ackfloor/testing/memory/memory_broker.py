@@ -45,6 +45,8 @@ class MemoryBroker:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = ManualClock() if clock is None else clock
         self._topics: dict[str, list[PartitionLog]] = {}
+        self._ids: dict[str, str] = {}
+        self._next_id = count(1)
         self._groups: dict[str, Group] = {}
         self._largest: dict[str, int] = {}
         self._publish_faults = FaultPlan()
@@ -63,6 +65,8 @@ class MemoryBroker:
             raise ValueError(f"partitions={partitions}: a topic has at least one partition")
         with self.changed:
             logs = self._topics.setdefault(topic, [])
+            if topic not in self._ids:
+                self._ids[topic] = f"memory-{next(self._next_id)}"
             logs.extend(PartitionLog() for _ in range(partitions - len(logs)))
             for group in self._groups.values():
                 group.plan(self._counts())
@@ -72,6 +76,7 @@ class MemoryBroker:
         """Delete a topic with everything in it; its partitions leave their owners."""
         with self.changed:
             self._topics.pop(topic, None)
+            self._ids.pop(topic, None)
             for group in self._groups.values():
                 group.plan(self._counts())
             self._has_changed()
@@ -81,6 +86,11 @@ class MemoryBroker:
         """Topic -> number of partitions."""
         with self.changed:
             return MappingProxyType(self._counts())
+
+    def topic_id(self, topic: str) -> str:
+        """The id of a topic; one that is created anew has another one. Empty if there is none."""
+        with self.changed:
+            return self._ids.get(topic, "")
 
     def _has_changed(self) -> None:
         self.version += 1

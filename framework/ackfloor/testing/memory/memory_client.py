@@ -138,7 +138,7 @@ class MemorySource:
         with broker.changed:
             assigned = group.to_assign(member)
             group.claim(member, assigned)
-            starts = [self._with_parked(self._start_of(key)) for key in assigned]
+            starts = [self._with_parked(self._with_id(self._start_of(key))) for key in assigned]
             for start in starts:
                 self._positions[TopicPartition(start.topic, start.partition)] = start.position
         if starts:
@@ -163,6 +163,9 @@ class MemorySource:
             lost = log.start - found.position
             return StartPosition(*key, log.start, False, found.metadata, lost)
         return StartPosition(*key, found.position, True, found.metadata)
+
+    def _with_id(self, start: StartPosition) -> StartPosition:
+        return start._replace(topic_id=self._broker.topic_id(start.topic))
 
     def _with_parked(self, start: StartPosition) -> StartPosition:
         source = self._quarantined_topics.get(start.topic)

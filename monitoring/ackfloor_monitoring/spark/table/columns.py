@@ -79,6 +79,7 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.WORKER, "text"),
     HeaderColumn(envelope.REPLAYS, "number"),
     HeaderColumn(envelope.EDITED, "text"),
+    HeaderColumn(envelope.IDEMPOTENCY_KEY, "text"),
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 

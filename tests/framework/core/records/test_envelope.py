@@ -49,6 +49,7 @@ FULL = Envelope(
     worker="host-0",
     replays=2,
     edited="00ff",
+    idempotency_key="Jq0bS6aTQs2aGUqzyx4zZw/3/41927",
     truncated="stack",
 )
 
@@ -84,6 +85,7 @@ def test_the_headers_are_those_of_the_contract() -> None:
         "worker",
         "replays",
         "edited",
+        "idempotency_key",
         "truncated",
     ]
     constants = [value for name, value in vars(names).items() if name.isupper()]

@@ -43,11 +43,12 @@ Item = deque[SentRecord | SentBatch]
 class Place:
     """The part of an assignment that a delivery needs while it is handled."""
 
-    __slots__ = ("clock", "handler", "partition", "topic")
+    __slots__ = ("clock", "handler", "partition", "topic", "topic_id")
 
-    def __init__(self, topic: str, partition: int, handler: HandlerState) -> None:
-        self.topic = topic
-        self.partition = partition
+    def __init__(self, sent: SentRecord, handler: HandlerState) -> None:
+        self.topic = sent.topic
+        self.topic_id = sent.topic_id
+        self.partition = sent.partition
         self.handler = handler
         self.clock = time.monotonic
 
@@ -190,8 +191,8 @@ class Child:
 
     def _place(self, sent: SentRecord) -> Place:
         place = self._places.get((sent.topic, sent.partition))
-        if place is None:
-            place = Place(sent.topic, sent.partition, self._handler)
+        if place is None or place.topic_id != sent.topic_id:
+            place = Place(sent, self._handler)
             self._places[sent.topic, sent.partition] = place
         return place
 

@@ -30,6 +30,7 @@ class SentRecord(NamedTuple):
 
     number: int
     topic: str
+    topic_id: str
     partition: int
     offset: int
     key: bytes | None
@@ -46,6 +47,7 @@ def sent(number: int, delivery: TrackedDelivery) -> tuple[Any, ...]:
     return (
         number,
         delivery.assignment.topic,
+        delivery.assignment.topic_id,
         delivery.assignment.partition,
         delivery.record_offset,
         record.key(),

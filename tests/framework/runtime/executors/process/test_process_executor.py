@@ -97,6 +97,21 @@ def test_processes_that_nobody_looks_after_are_told(
     assert isinstance(broken, SystemExit)
 
 
+@pytest.mark.parametrize("batch", [None, 2], ids=["single", "batch"])
+def test_a_process_is_given_the_idempotency_keys(tmp_path: Path, batch: int | None) -> None:
+    """In the first delivery that of its place, in a retry the same."""
+    options: dict[str, Any] = {} if batch is None else {"batch": batch, "batch_wait": "20ms"}
+    with live(app_of(handlers.do if batch is None else handlers.do_all, **options)) as worker:
+        for _ in range(2):
+            send(worker, "name_it", tmp_path)
+        worker.until(worker.settled)
+        topic_id = worker.broker.topic_id("orders")
+    noted = lines(tmp_path, "keys")
+    by_attempt = [key for _, key in noted]
+    assert set(by_attempt) == {f"{topic_id}/0/0", f"{topic_id}/0/1"}
+    assert min(by_attempt.count(key) for key in set(by_attempt)) >= 2
+
+
 # The deadline.
 
 
