@@ -148,6 +148,14 @@ class SimEngine(Engine):
         self._watch.taken(self._life, [(delivery, delivery.closed) for delivery in batch])
         super().answered(batch, now)
 
+    def expire(self, running: Iterable[TrackedDelivery], now: Now) -> None:
+        """As the engine."""
+        before = [delivery for delivery in running if not delivery.closed]
+        super().expire(before, now)
+        for delivery in before:
+            if delivery.closed and delivery.outcome is None:
+                self._watch.timed_out(self._life, delivery)
+
     def published(self, parcels: Iterable[PendingWrite], now: Now) -> None:
         """As the engine."""
         confirmed = list(parcels)

@@ -15,6 +15,7 @@ from typing import Any
 from ackfloor.core.messages.commands import Resume
 from ackfloor.core.records.record import Now
 from ackfloor.core.state.deadlines import Deadlines
+from ackfloor.runtime.loop.loop import TRANSACTION_S
 
 Original = Callable[..., Any]
 
@@ -136,6 +137,46 @@ def _no_drain(_: Original) -> Original:
         self.executors.cancel_closed()
 
     return on_revoked
+
+
+def _committed_before_the_drain(_: Original) -> Original:
+    def on_revoked(self: Any, partitions: Any) -> None:
+        # What ends in the drain, and what is written then, is left out of the last commit.
+        final = self.engine.final_positions(partitions)
+        self.engine.stop(partitions)
+        self._await_quiet(partitions, self._drain_s)
+        until_s = self._clock.monotonic() + TRANSACTION_S
+        self._await(lambda: not self._in_transaction(partitions), until_s)
+        if final:
+            self._source.commit(final, wait=True)
+        self.engine.drop(partitions, lost=False)
+        self.executors.cancel_closed()
+
+    return on_revoked
+
+
+def _floor_alone(original: Original) -> Original:
+    def final(self: Any, assignments: Any) -> Any:
+        return tuple(p._replace(metadata="") for p in original(self, assignments))
+
+    return final
+
+
+def _from_the_read(_: Original) -> Any:
+    def deadline_s(self: Any) -> float | None:
+        timeout_s = self.assignment.handler.rules.consume_timeout_s
+        if timeout_s is None or not self.started_s:
+            return None
+        return max(float(self.received_s + timeout_s), self.extended_until_s)
+
+    return property(deadline_s)
+
+
+def _without_its_key(original: Original) -> Original:
+    def envelope(self: Any, delivery: Any, verdict: Any, now: Now) -> Any:
+        return original(self, delivery, verdict, now)._replace(idempotency_key=None)
+
+    return envelope
 
 
 def _lost_is_revoked(_: Original) -> Original:
@@ -332,6 +373,18 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _no_drain,
     ),
     Safeguard(
+        "the last commit of a partition is made after its drain",
+        5,
+        "runtime.loop.loop:Loop.on_revoked",
+        _committed_before_the_drain,
+    ),
+    Safeguard(
+        "the last commit has what is settled above the floor",
+        5,
+        "core.state.commit_schedule:CommitSchedule.final",
+        _floor_alone,
+    ),
+    Safeguard(
         "of a lost partition nothing is committed",
         1,
         "runtime.loop.loop:Loop.on_lost",
@@ -362,6 +415,12 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         9,
         "core.state.deadlines:Deadlines.overdue",
         _not_planned_anew,
+    ),
+    Safeguard(
+        "a deadline runs from the start of the handler",
+        9,
+        "core.records.tracked_delivery:TrackedDelivery.deadline_s",
+        _from_the_read,
     ),
     Safeguard(
         "a changed timeout counts for what runs",
@@ -527,6 +586,12 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         4,
         "core.acks.tracker:AckTracker.rewind",
         _forgets_settled,
+    ),
+    Safeguard(
+        "a park has the record's idempotency key",
+        13,
+        "core.parking.parking:Parking.envelope",
+        _without_its_key,
     ),
     Safeguard(
         "only what waits behind a failed record is dropped from memory",

@@ -29,7 +29,7 @@ from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
 #: The rules that are looked at in every hundred runs.
-RULES = ("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "accounts", "rate")
+RULES = (*map(str, range(1, 14)), "accounts", "rate")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
@@ -129,6 +129,9 @@ class Watch:
         #: uid -> the processes that have handled, discarded or dead-lettered it, ever.
         self._resolved: dict[int, set[int]] = {}
         self.starts: dict[int, int] = {}
+        #: uid -> the idempotency key of its first delivery; and whose each key is.
+        self._keys: dict[int, str] = {}
+        self._named: dict[str, int] = {}
         self._copies: dict[Place, int] = {}
         #: uid -> where it was produced.
         self._places: dict[int, Place] = {}
@@ -262,6 +265,7 @@ class Watch:
         self.first_start_s.setdefault(uid, self._hub.now_s)
         self._hub.note(f"{life} starts {uid} for the {number + 1}. time ({delivery.topic})")
         self._check_start(life, delivery, uid)
+        self._check_key_of(delivery, uid)
         self._check_rate(life, self._records[uid].handler)
         call = Call(delivery, life, uid, self._hub.now_s)
         self._calls[delivery] = call
@@ -285,6 +289,26 @@ class Watch:
         )
         self._check_retry(delivery, uid)
         self._check_lane(life, delivery, uid)
+
+    def _check_key_of(self, delivery: Delivery, uid: int) -> None:
+        """A record has one idempotency key, wherever it is delivered from, and nobody else has it."""
+        key = delivery.idempotency_key
+        known, owner = self._keys.setdefault(uid, key), self._named.setdefault(key, uid)
+        self.check("13", key == known, f"{uid} has the key {key}, and had {known} before")
+        self.check("13", owner == uid, f"{uid} has the key {key}, which is that of {owner}")
+
+    def timed_out(self, life: Life, delivery: Delivery) -> None:
+        """A worker has ended a delivery for its deadline: its handler has had the time it has."""
+        call = self._calls.get(delivery)
+        timeout_s = delivery.assignment.handler.rules.consume_timeout_s
+        if call is None or timeout_s is None:
+            return
+        had_s = self._hub.now_s - call.started_s
+        self.check(
+            "9",
+            had_s >= timeout_s - LATE_S or life.thaws_s > call.started_s,
+            f"{call.uid} was ended after {had_s:.3f} s, and its handler has {timeout_s} s",
+        )
 
     def _check_rate(self, life: Life, number: int) -> None:
         """The whole group starts no more than the rate of a handler, redeliveries included."""

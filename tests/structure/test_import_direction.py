@@ -118,6 +118,10 @@ LAYERS: Final = {
         dynamic=("ackfloor.cli.shared.late_commands",),
     ),
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
+    # To copy: it shows what a handler does in its user's own database.
+    "inbox": Layer(
+        ("ackfloor_handlers.inbox",), third_party=frozenset({"pydantic", "sqlalchemy"})
+    ),
     # It plays the part of the outside world: produces, reads back, and watches over HTTP.
     "demo": Layer(
         ("ackfloor_handlers.demo", "ackfloor_handlers.incident"),
@@ -146,6 +150,7 @@ PUBLIC: Final = frozenset(PUBLIC_MODULES)
 # and the Java of the kit, the workers' settings, and what commands take.
 ALSO: Final = {
     "handlers": frozenset[str](),
+    "inbox": frozenset[str](),
     "demo": frozenset({"ackfloor.core.records.envelope", "ackfloor.core.parking.topic_names"}),
     "monitoring": frozenset({"ackfloor.core.values.durations", "ackfloor.core.records.envelope"}),
     # What the command line says of runs, groups and dead letters, the console shows.

@@ -33,6 +33,7 @@ from confluent_kafka.admin import (
 )
 
 from ackfloor import App, CircuitBreaker
+from ackfloor.core.records.record import Headers
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.runtime.executors.event_loop import EventLoopThread
@@ -111,10 +112,14 @@ class Place:
         partition: int = -1,
         topic: str | None = None,
         key: bytes | None = None,
+        headers: Headers | None = None,
     ) -> None:
         """Write records; the broker has them when this returns."""
+        given = None if headers is None else list(headers)
         for _ in range(n):
-            self._producer.produce(topic or self.topic, value, key, partition=partition)
+            self._producer.produce(
+                topic or self.topic, value, key, partition=partition, headers=given
+            )
             self._producer.poll(0)
         assert self._producer.flush(60) == 0
 

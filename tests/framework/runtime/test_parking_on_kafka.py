@@ -7,10 +7,14 @@ import time
 from collections import Counter
 
 import pytest
+from confluent_kafka import TopicCollection
 
 from ackfloor import App, Delivery, Pause, RetryPolicy
 from ackfloor.core.messages.events import DeliveryTimedOut, PublishFailed, RecordParked
+from ackfloor.core.records.envelope import IDEMPOTENCY_KEY, NOT_BEFORE, ORIGIN_OFFSET
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, redriven_headers
 from ackfloor.errors import TopicReplaced
+from ackfloor.kafka.topics.topic_ids import printed
 from tests.framework.runtime.on_kafka import Crowd, consumer_of, on_kafka
 
 pytestmark = [pytest.mark.kafka]
@@ -106,6 +110,60 @@ def test_extend_keeps_a_long_handler_from_its_deadline(bootstrap_servers: str) -
         [dlq] = place.own()
         [message] = place.read(dlq)
         assert dict(message.headers())["ackfloor.error.type"] == b"ConsumeTimeout"
+
+
+def test_a_record_that_waits_for_a_slot_is_not_late(bootstrap_servers: str) -> None:
+    """Read at once, the last of them begins after several timeouts, and none is parked."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        app, attempts = App(place.group), []
+
+        @app.handler(place.topic, consume_timeout="1s", concurrency=1, retry=NONE)
+        async def slow(delivery: Delivery) -> None:
+            attempts.append(delivery.attempt)
+            await asyncio.sleep(0.3)
+
+        place.send(12)
+        worker = crowd.start(app)
+        crowd.until(lambda: place.committed() == 12, "all of them")
+        assert worker.watcher.told(DeliveryTimedOut) == []
+        assert attempts == [1] * 12
+        [dlq] = place.own()
+        assert place.end(dlq) == 0
+
+
+def test_retries_are_not_early_and_a_redrive_to_the_source_keeps_the_key(
+    bootstrap_servers: str,
+) -> None:
+    """The key is the topic's id as Kafka tells it, partition and offset, whatever delivers it."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        app, keys, early_ms = App(place.group), list[str](), list[int]()
+
+        @app.handler(place.topic, retry=RetryPolicy.fixed("500ms", 1))
+        async def fail(delivery: Delivery) -> None:
+            keys.append(delivery.idempotency_key)
+            due_ms = dict(delivery.headers).get(NOT_BEFORE)
+            if due_ms is not None and delivery.attempt > 1:
+                early_ms.append(int(due_ms) - time.time_ns() // 1_000_000)
+            raise ValueError("always")
+
+        place.send(3)
+        crowd.start(app)
+        dlq = place.our("dlq")
+        crowd.until(lambda: place.end(dlq) == 3, "the dead letters")
+        last = max(place.read(dlq), key=lambda r: int(dict(r.headers())[ORIGIN_OFFSET]))
+        dead = DeadLetter(dlq, 0, last.offset(), None, last.value(), last.headers())
+        place.send(headers=redriven_headers(dead, 0))
+        crowd.until(lambda: place.end(dlq) == 4, "it fails again")
+        described = place.admin.describe_topics(TopicCollection([place.topic]))
+        topic_id = printed(described[place.topic].result(60).topic_id)
+        again = place.read(dlq)[-1]
+    assert Counter(keys) == {f"{topic_id}/0/{n}": 4 if n == 2 else 2 for n in range(3)}
+    assert dict(again.headers())[IDEMPOTENCY_KEY] == f"{topic_id}/0/2".encode()
+    assert dict(again.headers())[ORIGIN_OFFSET] == b"3"
+    assert len(early_ms) == 4
+    assert max(early_ms) <= 0
 
 
 @pytest.mark.parametrize("change", ["the tier left the policy", "the handler was renamed"])
