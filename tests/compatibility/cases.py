@@ -29,7 +29,8 @@ _FULL = Envelope(
     error_fingerprint="0123456789abcdef", first_failed_at_ms=1_700_000_001_000,
     failed_at_ms=1_700_000_009_000, not_before_ms=1_700_000_010_000,
     retry_at_ms=1_700_000_020_000, duration_ms=250, release="v1.2", worker="host-0", replays=2,
-    edited="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", truncated="stack",
+    edited="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    idempotency_key="Jq0bS6aTQs2aGUqzyx4zZw/3/41927", truncated="stack",
 )  # fmt: skip
 #: In a retry topic, behind a record of its key: not delivered, so nothing is told of an error.
 FOLLOWER = Envelope(
@@ -70,7 +71,7 @@ def headers() -> list[dict[str, Any]]:
     kept = Envelope(
         "orders", 3, 41_927, 1_700_000_000_000, "billing", "bill",
         first_failed_at_ms=1_700_000_001_000, not_before_ms=1_700_000_030_000, replays=3,
-        edited=_FULL.edited,
+        edited=_FULL.edited, idempotency_key=_FULL.idempotency_key,
     )  # fmt: skip
     cases.append(("replayed", kept, again))
     cases += [

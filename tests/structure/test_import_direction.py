@@ -120,7 +120,7 @@ LAYERS: Final = {
     "handlers": Layer(("ackfloor_handlers",), third_party=frozenset({"pydantic", "rich"})),
     # To copy: it shows what a handler does in its user's own database.
     "inbox": Layer(
-        ("ackfloor_handlers.inbox",), third_party=frozenset({"pydantic", "sqlalchemy"})
+        ("ackfloor_handlers.inbox_table",), third_party=frozenset({"pydantic", "sqlalchemy"})
     ),
     # It plays the part of the outside world: produces, reads back, and watches over HTTP.
     "demo": Layer(

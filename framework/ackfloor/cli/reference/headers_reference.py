@@ -42,7 +42,7 @@ _MEANING: Final = {
     envelope.ORIGIN_PARTITION: (_NUMBER, "Its partition there."),
     envelope.ORIGIN_OFFSET: (
         _NUMBER,
-        "Its offset there. The three together name a record for ever.",
+        "Its offset there. The three name a record until its topic is created anew.",
     ),
     envelope.ORIGIN_TIMESTAMP: (_TIME, "The timestamp it had there; -1 where it had none."),
     envelope.GROUP: (_TEXT, "The consumer group that parked it."),

@@ -41,7 +41,7 @@ from ackfloor.testing.kit.observations import (
     parked,
     seen,
 )
-from ackfloor.testing.kit.redrives import Redrives
+from ackfloor.testing.kit.memory_redrives import Redrives
 from ackfloor.testing.kit.topology import (
     create_topics,
     on_a_thread,

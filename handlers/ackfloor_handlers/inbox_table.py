@@ -10,7 +10,7 @@ for the first, by the table's primary key, and then finds it.
 
 The database is SQLite, or PostgreSQL by its URL (with a driver, such as psycopg):
 
-    LEDGER_DATABASE=postgresql+psycopg://localhost/ledger python -m ackfloor_handlers.inbox
+    LEDGER_DATABASE=postgresql+psycopg://localhost/ledger python -m ackfloor_handlers.inbox_table
 
 Needs `pip install sqlalchemy`.
 """

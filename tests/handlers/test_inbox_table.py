@@ -17,8 +17,8 @@ from sqlalchemy.schema import CreateSchema, DropSchema
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.testing import Harness
-from ackfloor_handlers import inbox
-from ackfloor_handlers.inbox import Ledger, Transfer
+from ackfloor_handlers import inbox_table
+from ackfloor_handlers.inbox_table import Ledger, Transfer
 
 #: The URL of a database to run these on in place of SQLite; each test has a schema of its own.
 URL = os.environ.get("LEDGER_TEST_DATABASE")
@@ -188,7 +188,7 @@ def test_the_module_runs_as_it_is_written(
 ) -> None:
     """The app that users copy: two transfers, a crash before the commit, and each again."""
     monkeypatch.setenv("LEDGER_DATABASE", database)
-    with Harness(inbox.app) as h:
+    with Harness(inbox_table.app) as h:
         h.send("transfers", ADA, key="ada")
         h.send("transfers", Transfer(account="ada", cents=-200), key="ada")
         h.restart()
