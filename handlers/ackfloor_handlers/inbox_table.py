@@ -65,7 +65,8 @@ class Inbox:
         return transaction.execute(insert.values(row).on_conflict_do_nothing()).rowcount == 1
 
     def forget(self, transaction: Connection, before: datetime) -> int:
-        """Drop the rows from before a time, which no record comes again from; returns how many."""
+        """Drop the rows from before a time in UTC, and return how many: their records never come
+        again."""
         return transaction.execute(
             delete(self.table).where(self.table.c.done_at < before)
         ).rowcount
