@@ -1,8 +1,9 @@
 """Inbox: an effect in a database happens once, however often its record is delivered.
 
-Delivery is at least once. A record is settled only after its handler has returned, so it comes again
-after a crash in between, after a timeout, in a retry and in a redrive. No consumer can prevent that;
-a handler can make the second time harmless. `delivery.idempotency_key` is the same each time.
+Delivery is at least once. A record is settled only after its handler has returned, so it comes
+again after a crash in between, after a timeout, in a retry and in a redrive. No consumer can
+prevent that; a handler can make the second time harmless. `delivery.idempotency_key` is the same
+each time.
 
 The rule: the key is written in the transaction of the effect. Either both are there or neither is,
 and where the key is there, the effect is. Of two transactions with one key at once the second waits
@@ -23,8 +24,19 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from pydantic import BaseModel
-from sqlalchemy import Column, Connection, DateTime, Engine, Integer, MetaData, String, Table
-from sqlalchemy import create_engine, delete, select
+from sqlalchemy import (
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ackfloor import App, Delivery
@@ -67,9 +79,7 @@ class Inbox:
     def forget(self, transaction: Connection, before: datetime) -> int:
         """Drop the rows from before a time in UTC, and return how many: their records never come
         again."""
-        return transaction.execute(
-            delete(self.table).where(self.table.c.done_at < before)
-        ).rowcount
+        return transaction.execute(delete(self.table).where(self.table.c.done_at < before)).rowcount
 
 
 class Transfer(BaseModel):

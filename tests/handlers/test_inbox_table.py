@@ -76,9 +76,7 @@ class Till:
         if self.fails_after:
             raise Outage
 
-    def many(
-        self, transfers: list[Transfer], deliveries: list[Delivery], ledger: Ledger
-    ) -> None:
+    def many(self, transfers: list[Transfer], deliveries: list[Delivery], ledger: Ledger) -> None:
         """Apply each."""
         for transfer, delivery in zip(transfers, deliveries, strict=True):
             self.one(transfer, delivery, ledger)

@@ -291,7 +291,7 @@ class Watch:
         self._check_lane(life, delivery, uid)
 
     def _check_key_of(self, delivery: Delivery, uid: int) -> None:
-        """A record has one idempotency key, wherever it is delivered from, and nobody else has it."""
+        """A record has one idempotency key, wherever it is delivered from, and for itself."""
         key = delivery.idempotency_key
         known, owner = self._keys.setdefault(uid, key), self._named.setdefault(key, uid)
         self.check("13", key == known, f"{uid} has the key {key}, and had {known} before")

@@ -30,13 +30,14 @@ _HEAD = """\
 
 <!-- Written by `python -m tests.structure.promises`. -->
 
-Every promise of [semantics](../guide/semantics.md) has a number there. Each is held by a property of the
-[simulation](../simulation.md#what-is-checked) and by tests on a real broker. A *safeguard* is a piece of the
-code that keeps the promise: `python -m tests.simulation --safeguards` removes each in turn, and ends with 1
-unless a property fails without it. Where something can't be shown, the last column says why.
+Every promise of [semantics](../guide/semantics.md) has a number there. Each is held by a property
+of the [simulation](../simulation.md#what-is-checked) and by tests on a real broker. A *safeguard*
+is a piece of the code that keeps the promise: `python -m tests.simulation --safeguards` removes
+each in turn, and ends with 1 unless a property fails without it. Where something can't be shown,
+the last column says why.
 
-A test compares this page with the code: each number, property, safeguard and test named here exists, each
-property with a number belongs to a promise, and so does each safeguard.
+A test compares this page with the code: each number, property, safeguard and test named here
+exists, each property with a number belongs to a promise, and so does each safeguard.
 
 | promise | | property | safeguards | on a real broker | what can't be shown, and why |
 |---|---|---|---|---|---|
@@ -151,8 +152,8 @@ PROMISES: tuple[Promise, ...] = (
         ("8", "9"),
         ("a lane starts one at a time",),
         ("test_what_hangs_or_crashes_costs_nobody_else",),
-        "In the simulation a process is a strand, which dies at once; that a real one is dead before "
-        "its lane goes on is seen without a broker: "
+        "In the simulation a process is a strand, which dies at once; that a real one is dead "
+        "before its lane goes on is seen without a broker: "
         "`test_a_handler_that_is_timed_out_never_runs_beside_its_retry`.",
     ),
     Promise(
@@ -239,8 +240,8 @@ PROMISES: tuple[Promise, ...] = (
         "P16",
         "A result is published again where its record was not committed; none is missing.",
         tests=("test_no_kill_loses_a_result",),
-        but="The simulation's handlers publish nothing, so it has no property. Results are published "
-        "within the call (P1 holds the record back), which is seen without a broker: "
+        but="The simulation's handlers publish nothing, so it has no property. Results are "
+        "published within the call (P1 holds the record back), which is seen without a broker: "
         "`test_a_record_is_settled_after_its_result_is_confirmed`.",
     ),
     Promise(
@@ -268,8 +269,8 @@ PROMISES: tuple[Promise, ...] = (
             "test_metadata_over_the_brokers_limit_is_shortened_and_the_floor_still_committed",
             "test_a_topic_created_anew_between_two_runs_is_read_from_its_start",
         ),
-        but="Nothing in the simulation damages metadata or writes some of its own. Without a broker: "
-        "`test_in_doubt_everything_above_the_floor_comes_again`, "
+        but="Nothing in the simulation damages metadata or writes some of its own. Without a "
+        "broker: `test_in_doubt_everything_above_the_floor_comes_again`, "
         "`test_one_flipped_bit_anywhere_is_noticed`.",
     ),
     Promise(
@@ -298,8 +299,8 @@ PROMISES: tuple[Promise, ...] = (
         "P22",
         "What is lost with a deleted retry topic is counted, and named.",
         tests=("test_a_deleted_retry_topic_is_named_with_what_it_held",),
-        but="No topic is deleted in the simulation: a client can't follow one that is made anew, so "
-        "its worker is replaced, which is the work of the Kafka shell.",
+        but="No topic is deleted in the simulation: a client can't follow one that is made anew, "
+        "so its worker is replaced, which is the work of the Kafka shell.",
     ),
     Promise(
         "P23",
@@ -448,11 +449,16 @@ def wrong(
     held = {rule for promise in promises for rule in promise.rules}
     yield from (f"no promise has rule {r}" for r in rules if r.isdigit() and r not in held)
     named = {name for promise in promises for name in promise.safeguards}
-    yield from (f"no promise has the safeguard {name!r}" for name in safeguards if name not in named)
+    yield from (
+        f"no promise has the safeguard {name!r}" for name in safeguards if name not in named
+    )
 
 
 def _wrong_of(
-    promise: Promise, tests: Mapping[str, bool], rules: Collection[str], safeguards: Mapping[str, str]
+    promise: Promise,
+    tests: Mapping[str, bool],
+    rules: Collection[str],
+    safeguards: Mapping[str, str],
 ) -> Iterator[str]:
     number = promise.number
     for name in (*promise.tests, *re.findall(r"`(test_\w+)`", promise.but)):

@@ -22,6 +22,7 @@ from ackfloor.core.messages.lane_order import (
     LaneOrder,
 )
 from ackfloor.core.outbox.outbox import Outbox
+from ackfloor.core.parking.parking import source_envelope
 from ackfloor.core.queues.quarantine import Quarantine
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.record import Now
@@ -116,7 +117,7 @@ class QuarantineOrders:
 
     def _wait(self, head: TrackedDelivery, due_s: float, now: Now) -> None:
         due_ms = now.wall_ms + round((due_s - now.mono_s) * 1000)
-        envelope = head.envelope or Envelope()
+        envelope = head.envelope or source_envelope(head)
         head.envelope = envelope._replace(not_before_ms=due_ms, retry_at_ms=None)
         self._state.wait(head, due_s)
 

@@ -22,14 +22,15 @@ from ackfloor.core.scheduling.blocked_lanes import Head
 from ackfloor.core.scheduling.quarantine_orders import head_of
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.values.durations import parse_duration
+from ackfloor.dead_letters.rules.redrive_rules import TO_RETRY
 from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.outgoing import HeadersGiven, Value, encode, header_pairs
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.topic_patterns import Matches, match
-from ackfloor.dead_letters.rules.redrive_rules import TO_RETRY
 from ackfloor.runtime.loop.worker_assembly import Topology
 from ackfloor.settings import Settings
 from ackfloor.testing.kit.driver import Driver
+from ackfloor.testing.kit.memory_redrives import Redrives
 from ackfloor.testing.kit.memory_worker import MemoryWorker
 from ackfloor.testing.kit.observations import (
     HandledRecord,
@@ -41,7 +42,6 @@ from ackfloor.testing.kit.observations import (
     parked,
     seen,
 )
-from ackfloor.testing.kit.memory_redrives import Redrives
 from ackfloor.testing.kit.topology import (
     create_topics,
     on_a_thread,
