@@ -19,7 +19,7 @@ Needs `pip install sqlalchemy`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -42,7 +42,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ackfloor import App, Delivery
 
 #: What inserts a row or leaves the one that is there; a database needs an entry of its own.
-INSERTS = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+INSERTS: Mapping[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
 
 
 class Inbox:
@@ -125,7 +128,8 @@ class Ledger:
         """The balance of an account, 0 where it is unknown."""
         wanted = select(self._balance.c.cents).where(self._balance.c.account == account)
         with self._engine.connect() as connection:
-            return connection.execute(wanted).scalar() or 0
+            found: int | None = connection.execute(wanted).scalar()
+        return found or 0
 
 
 @asynccontextmanager

@@ -61,25 +61,22 @@ class Till:
             yield self.ledger
             engine.dispose()
 
+        def one(transfer: Transfer, delivery: Delivery, ledger: Ledger) -> None:
+            self.calls += 1
+            ledger.apply(transfer, delivery)
+            if self.fails_after:
+                raise Outage
+
+        def many(transfers: list[Transfer], deliveries: list[Delivery], ledger: Ledger) -> None:
+            for transfer, delivery in zip(transfers, deliveries, strict=True):
+                one(transfer, delivery, ledger)
+
         self.app = App(group="ledger", lifespan=lifespan)
-        options: dict[str, Any] = {"retry": RetryPolicy.fixed("10s", 1)}
+        retry = RetryPolicy.fixed("10s", 1)
         if batch is None:
-            self.app.handler("transfers", **options)(self.one)
+            self.app.handler("transfers", retry=retry)(one)
         else:
-            options |= {"batch": batch, "batch_wait": "1s"}
-            self.app.handler("transfers", **options)(self.many)
-
-    def one(self, transfer: Transfer, delivery: Delivery, ledger: Ledger) -> None:
-        """Apply one."""
-        self.calls += 1
-        ledger.apply(transfer, delivery)
-        if self.fails_after:
-            raise Outage
-
-    def many(self, transfers: list[Transfer], deliveries: list[Delivery], ledger: Ledger) -> None:
-        """Apply each."""
-        for transfer, delivery in zip(transfers, deliveries, strict=True):
-            self.one(transfer, delivery, ledger)
+            self.app.handler("transfers", retry=retry, batch=batch, batch_wait="1s")(many)
 
 
 @pytest.mark.parametrize("to", ["retry", "source"])

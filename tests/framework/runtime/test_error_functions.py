@@ -82,6 +82,7 @@ def test_it_is_told_of_each_failure(kind: str) -> None:
     """With the exception where that is in this process, and with the failure and the delivery."""
     app, told = app_of(kind)
     with live(app) as worker:
+        topic_id = worker.broker.topic_id("orders")
         worker.broker.produce("orders", b"4242", key=b"k", headers=[("h", b"1")])
         worker.broker.produce("orders", b"4243")
         worker.until(lambda: len(told) == 2)
@@ -100,6 +101,7 @@ def test_it_is_told_of_each_failure(kind: str) -> None:
     assert (delivery.key, delivery.value, delivery.attempt) == (b"k", b"4242", 1)
     assert delivery.headers == [("h", b"1")]
     assert tuple(delivery.origin) == ("orders", 0, 0)
+    assert delivery.idempotency_key == f"{topic_id}/0/0"
     assert delivery.timestamp > 0
     assert delivery.deadline_s is not None
 

@@ -36,6 +36,7 @@ class FailedDelivery:
         offset: the record's own offset there.
         attempt: which delivery of the record it was.
         origin: where the record was first.
+        idempotency_key: what names it in all its deliveries.
         deadline_s: when its consume timeout ends, in monotonic seconds.
         headers: the record's.
     """
@@ -47,6 +48,7 @@ class FailedDelivery:
         self.offset: int = delivery.offset
         self.attempt: int = delivery.attempt
         self.origin: Origin = delivery.origin
+        self.idempotency_key: str = delivery.idempotency_key
         self.deadline_s: float | None = delivery.deadline_s
         self.headers: Headers = delivery.headers
         self.timestamp: int = delivery.timestamp

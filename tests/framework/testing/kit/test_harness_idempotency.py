@@ -46,7 +46,7 @@ def test_the_key_stays_over_redeliveries_retries_and_redrives(
         h.send("orders", b"", key="ada", partition=1)
         h.restart()
         for dead in range(1, 4):
-            # The park of before the crash and that of after it, where nothing was committed between.
+            # Nothing was committed between the park of before the crash and that of after it.
             h.advance("20s")
             assert len(h.dlq("orders")) == dead * (1 + (on_failure == "park"))
             assert h.redrive("orders", to) == 1 + (on_failure == "park")

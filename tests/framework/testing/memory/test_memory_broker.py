@@ -244,6 +244,17 @@ def test_a_paused_position_passes_nothing_unread(broker: MemoryBroker) -> None:
     assert listener.values == [b"a"]
 
 
+def test_a_topic_that_is_created_anew_has_another_id(broker: MemoryBroker) -> None:
+    """More partitions are the same topic; what does not exist has none."""
+    before = broker.topic_id("t")
+    broker.create_topic("t", 3)
+    assert broker.topic_id("t") == before != ""
+    broker.delete_topic("t")
+    assert broker.topic_id("t") == ""
+    broker.create_topic("t")
+    assert broker.topic_id("t") not in {before, ""}
+
+
 def test_retention_loses_what_was_not_read(broker: MemoryBroker) -> None:
     """A commit below the log's start begins at the start and tells how many are lost."""
     for value in (b"a", b"b", b"c"):
@@ -251,7 +262,8 @@ def test_retention_loses_what_was_not_read(broker: MemoryBroker) -> None:
     broker.commit("g", "t", 0, 1, "m")
     broker.trim("t", 0, 2)
     _, listener = open_source(broker, "t")
-    assert listener.starts[TopicPartition("t", 0)] == StartPosition("t", 0, 2, False, "m", 1)
+    start = listener.starts[TopicPartition("t", 0)]
+    assert start == StartPosition("t", 0, 2, False, "m", 1, broker.topic_id("t"))
     assert listener.values == [b"c"]
 
 
