@@ -399,9 +399,7 @@ class Assignment:
         self.topic_hash = topic_hash(topic_id)
         self.inbox = inbox
         self.clock = clock
-        self.mark = 0
-        self.parking = 0
-        self.refused = 0
+        self.mark = self.parking = self.refused = 0
         #: What is not due, in a retry topic, in its place or withheld.
         self.waiting = DueQueue()
         #: Those of them that the circuit breaker withholds.

@@ -82,7 +82,7 @@ class Scene:
     def begin(self, *items: list[int]) -> None:
         """Send records, and wait until the handler is at the first."""
         sent = [
-            [(n, "orders", 0, n, b"k", b"v", (), (1, 0), None, None) for n in item]
+            [(n, "orders", "id", 0, n, b"k", b"v", (), (1, 0), None, None) for n in item]
             for item in items
         ]
         self.main.start()
