@@ -77,7 +77,9 @@ class Inbox:
         """
         insert = INSERTS[transaction.dialect.name](self.table)
         row = {"handler": handler, "key": delivery.idempotency_key, "done_at": datetime.now(UTC)}
-        return transaction.execute(insert.values(row).on_conflict_do_nothing()).rowcount == 1
+        # What it returns, and not how many rows it says: that is not told by every driver.
+        new = insert.values(row).on_conflict_do_nothing().returning(self.table.c.key)
+        return transaction.execute(new).first() is not None
 
     def forget(self, transaction: Connection, before: datetime) -> int:
         """Drop the rows from before a time in UTC, and return how many: their records never come
