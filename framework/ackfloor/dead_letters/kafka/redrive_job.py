@@ -250,8 +250,9 @@ class RedriveJob:
                     self._tally = self._tally.leave(Left.TOO_LARGE)
                     return
                 # The broker refuses a batch as a whole, and does not say for which record.
-                for each in left:
-                    self._send([each])
+                half = len(left) // 2
+                self._send(left[:half])
+                self._send(left[half:])
                 return
             except Unwritten as exc:
                 if time.monotonic() >= until_s:

@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from ackfloor.core.records.envelope import read_envelope, write_headers
 from ackfloor.core.records.record import Headers
 from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import Left, Order
 from ackfloor.dead_letters.rules.redrive_tally import Tally
@@ -131,6 +133,25 @@ def test_a_record_that_is_too_large_holds_up_no_other(stage: Stage) -> None:
     tally = stage.job(to=small).run(stage.everything())
     assert (tally.sent, tally.left) == (8, {Left.TOO_LARGE: 1})
     assert len(stage.read(small)) == len(stage.notes()) == 8
+
+
+def test_what_fits_is_not_sent_one_by_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one of a batch is too large, the batch is halved until that one is alone."""
+    writes: list[int] = []
+    write = RedriveWriter.write
+
+    def counted_write(self: RedriveWriter, records: Sequence[NewRecord]) -> None:
+        writes.append(len(records))
+        write(self, records)
+
+    monkeypatch.setattr(RedriveWriter, "write", counted_write)
+    small = stage.topic("small", **{"max.message.bytes": "2000"})
+    large = random.Random(1).randbytes(3_000)
+    stage.bury([(b"k", large if n in {10, 77, 78} else b"v", []) for n in range(100)], partition=0)
+    tally = stage.job(to=small).run(stage.everything())
+    assert (tally.sent, tally.left) == (97, {Left.TOO_LARGE: 3})
+    assert len(stage.read(small)) == len(stage.notes()) == 97
+    assert len(writes) < 40
 
 
 def test_the_younger_job_ends_the_older_one(stage: Stage) -> None:
