@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING, Any
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
-from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order, Target, Wanted
+from ackfloor.dead_letters.rules.redrive_rules import (
+    MAX_REPLAYS,
+    TO_RETRY,
+    DeadLetter,
+    Left,
+    Order,
+    Target,
+    Wanted,
+)
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 from ackfloor.settings import Settings
 
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
     from ackfloor.kafka.client.client_options import KafkaOptions
 
 __all__ = [
+    "MAX_REPLAYS",
+    "TO_RETRY",
     "DeadLetter",
     "Disposition",
     "JobNote",
@@ -51,6 +61,7 @@ __all__ = [
     "Wanted",
     "job_name",
     "kafka_options",
+    "notes_of",
     "operator",
     "parse_rate",
     "select",
@@ -105,6 +116,23 @@ def parse_rate(text: str) -> float:
 def job_name() -> str:
     """A name for a new job: the time and a random suffix."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def notes_of(options: KafkaOptions, job: str) -> dict[str, JobNote]:
+    """The notes of a job, by dead-letter topic; none where there is no job of that name.
+
+    Reads what was noted of all dead-letter topics.
+
+    Raises:
+        RedriveRefused: a topic may not be read.
+        KafkaUnreachable: no broker answers.
+    """
+    from ackfloor.dead_letters.kafka.dead_letter_topic import DeadLetterTopics
+
+    topics = DeadLetterTopics(options)
+    return {
+        topic: note for topic in topics.names() for note in topics.jobs(topic) if note.job == job
+    }
 
 
 def operator() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any
 
 from ackfloor.core.records.redaction import Redaction
@@ -84,6 +85,8 @@ def resume_of(order: Order, tally: Tally) -> str | None:
     asked = order.asked if order.sends and (tally.sent or order.before) else {}
     if not asked or asked.get("edit"):
         return None
+    if "where" in asked:  # of `spark replay`, over several topics
+        return f"ackfloor spark replay --table {quote(asked['table'])} --resume {order.job} --yes"
     return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from ackfloor.errors import RedriveRefused
-from ackfloor.redrive import select
+from ackfloor.redrive import JobState, RedriveJob, Tally, Wanted, select
 from ackfloor_monitoring.spark.cli import spark_app
 from ackfloor_monitoring.spark.redrive_selection import Chosen
 from ackfloor_monitoring.spark.spark_errors import TableRefused, WhereRefused
@@ -97,6 +98,60 @@ def test_a_maximum_is_one_of_all_topics(
     monkeypatch.setattr(command, "_choose", lambda _table, _where: [chosen, second])
     done = replay(stage, "--yes", "--max", "11", "-o", "json")
     assert [part["sent"] for part in json.loads(done.stdout)] == [10, 1]
+
+
+def test_a_job_that_was_ended_is_resumed_by_its_name(
+    stage: Stage, chosen: Chosen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it was asked for and what is left of its maximum; it is one job then, and done."""
+    asked_for: list[str] = []
+
+    def choose(_table: str, where: str) -> list[Chosen]:
+        asked_for.append(where)
+        return [chosen]
+
+    monkeypatch.setattr(command, "_choose", choose)
+    run = RedriveJob.run
+
+    def killed(self: RedriveJob, wanted: Wanted, **more: Any) -> Tally:
+        self.order = replace(self.order, rate_per_s=8.0)  # four in a transaction
+        done: list[int] = []
+        more["stopping"] = lambda: bool(done)
+        more["progress"] = lambda tally: done.append(tally.sent) if tally.sent else None
+        return run(self, wanted, **more)
+
+    monkeypatch.setattr(RedriveJob, "run", killed)
+    first = replay(stage, "--yes", "--max", "9", "-o", "json", where="offset >= 0")
+    [told] = json.loads(first.stdout)
+    assert (told["sent"], told["remaining"]) == (4, 5)
+    table = Path("t").resolve()
+    assert told["resume"] == f"ackfloor spark replay --table {table} --resume {told['job']} --yes"
+    monkeypatch.setattr(RedriveJob, "run", run)
+    given = ["--table", "t", "--bootstrap-servers", stage.servers, "--resume", told["job"]]
+    done = CliRunner().invoke(spark_app, ["replay", *given, "--yes", "-o", "json"])
+    assert (done.exception, json.loads(done.stdout)[0]["sent"]) == (None, 5)
+    assert asked_for == ["offset >= 0"] * 2
+    assert stage.sent_once() == 9
+    job = stage.job()
+    assert job.active() is None
+    [note] = job.jobs()
+    assert (note.job, note.state, note.done) == (told["job"], JobState.DONE, 9)
+    over = CliRunner().invoke(spark_app, ["replay", *given, "--yes"])
+    assert "the job has sent its 9" in str(over.exception)
+
+
+def test_what_can_not_be_resumed_is_said(stage: Stage, chosen: Chosen) -> None:
+    """No such job, one of another command, and options beside it."""
+    assert stage.job(limit=1, asked={"places": []}).run(stage.everything()).sent == 1
+    given = ["replay", "--table", "t", "--bootstrap-servers", stage.servers, "--yes", "--resume"]
+    for job, why in (("nope", "no such job"), ("job", "not a job of `spark replay`")):
+        refused = CliRunner().invoke(spark_app, [*given, job])
+        assert isinstance(refused.exception, RedriveRefused)
+        assert why in str(refused.exception)
+    both = replay(stage, "--resume", "job")
+    assert (both.exit_code, "the job says what is meant" in both.stderr) == (2, True)
+    neither = CliRunner().invoke(spark_app, given[:-1])
+    assert (neither.exit_code, "say which dead letters" in neither.stderr) == (2, True)
 
 
 def test_what_is_wrong_gets_a_sentence(
