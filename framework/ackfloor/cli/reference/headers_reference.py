@@ -139,6 +139,11 @@ def render() -> str:
     return "\n".join(parts)
 
 
+def meaning_of(header: str) -> str:
+    """What a header of ours says, in one sentence or two."""
+    return _MEANING[header][1]
+
+
 def _foreign(*, spring: bool) -> str:
     full = Envelope("t", 0, 0, 0, "g", "h", 1, error_type="e", error_message="m", error_stack="s")
     written = envelope.foreign_headers(full, spring=spring, kafka=not spring, timestamp_type=1)

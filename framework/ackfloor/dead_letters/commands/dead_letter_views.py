@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import DID_NOT_FAIL
@@ -18,6 +19,7 @@ from ackfloor.dead_letters.rules.redrive_rules import own_headers
 if TYPE_CHECKING:
     from ackfloor.core.records.redaction import Redaction
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+    from ackfloor.dead_letters.rules.dispositions import DispositionNote
     from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 _MOST_PAYLOAD = 4_000
@@ -28,6 +30,8 @@ NO_STACK = (
     "no stack: the handler did not answer before its deadline, and raised nothing. While a record "
     "like this one runs, `ackfloor inflight --trace` shows the line where it hangs."
 )
+Notes = Mapping[str, "DispositionNote"]
+NO_NOTES: Final[Notes] = MappingProxyType({})
 #: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
 #: Columns that narrow tables of groups and of dead letters leave out, the first one first.
@@ -106,8 +110,8 @@ def _failed(dead_letter: DeadLetter) -> str | None:
     return moment(failed_at_ms(dead_letter, envelope))
 
 
-def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
-    """The fields of one dead letter, for JSON."""
+def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES) -> dict[str, Any]:
+    """The fields of one dead letter, for JSON; `notes` as in `dead_letters_text`."""
     dead_letter, envelope = found.dead_letter, found.dead_letter.envelope
     ours = envelope._asdict()
     for name in ("error_message", "error_stack"):
@@ -120,6 +124,7 @@ def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
         "time": moment(dead_letter.timestamp_ms),
         "origin": dead_letter.origin,
         "disposed": found.disposed,
+        "disposition": _disposition(notes.get(dead_letter.place)),
         "key": text_of(rules.of_key(dead_letter.key)),
         "payload": text_of(rules.of_payload(dead_letter.value)),
         "payload_bytes": None if dead_letter.value is None else len(dead_letter.value),
@@ -129,10 +134,13 @@ def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
     }
 
 
-def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
-    """One dead letter for people."""
+def dead_letter_text(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES) -> str:
+    """One dead letter for people; `notes` as in `dead_letters_text`."""
     facts = fields_of(found, rules)
     payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
+    del facts["disposition"]
+    if (note := notes.get(found.dead_letter.place)) is not None:
+        facts["disposed"] = _what_was_done(note)
     for part in ("origin_topic", "origin_partition", "origin_offset"):
         del facts[part]
     if found.dead_letter.envelope.reason in DID_NOT_FAIL:
@@ -158,9 +166,33 @@ def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
     return "\n".join(lines)
 
 
-def dead_letters_text(found: Sequence[StoredDeadLetter], rules: Redaction) -> str:
-    """Dead letters for people; of several, each has its number and place above it."""
-    texts = [dead_letter_text(each, rules) for each in found]
+def _disposition(note: DispositionNote | None) -> dict[str, str] | None:
+    if note is None:
+        return None
+    return {
+        "disposition": note.disposition.value,
+        "at": moment(note.at_ms),
+        "by": note.by,
+        "job": note.job,
+        "target": note.target,
+    }
+
+
+def _what_was_done(note: DispositionNote) -> str:
+    """What, to where, when, by whom, and the job to look up."""
+    to = f" to {note.target}" if note.target else ""
+    return f"{note.disposition}{to} at {moment(note.at_ms)} by {note.by}, job {note.job}"
+
+
+def dead_letters_text(
+    found: Sequence[StoredDeadLetter], rules: Redaction, notes: Notes = NO_NOTES
+) -> str:
+    """Dead letters for people; of several, each has its number and place above it.
+
+    Args:
+        notes: what was done with them, by place.
+    """
+    texts = [dead_letter_text(each, rules, notes) for each in found]
     if len(texts) == 1:
         return texts[0]
     places = [each.dead_letter.place for each in found]

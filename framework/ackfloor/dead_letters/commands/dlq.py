@@ -155,7 +155,7 @@ def show(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """One dead letter: why it died, where it came from, its headers and its payload.
+    """One dead letter: why it died, where it came from, what was done with it, headers and payload.
 
     Of a record of a source topic all dead letters are shown, the newest first, also those that were
     replayed, discarded or archived; as JSON they are a list. Its dead-letter topics are read whole
@@ -177,11 +177,13 @@ def show(
         typer.secho(f"{place}: a record that no header calls a dead letter", fg="yellow", err=True)
     if raw:
         sys.stdout.buffer.write(found[0].dead_letter.value or b"")
-    elif output is Output.json:
-        facts = [fields_of(each, reading.rules) for each in found]
+        return
+    notes = reading.topics.notes(found)
+    if output is Output.json:
+        facts = [fields_of(each, reading.rules, notes) for each in found]
         typer.echo(json_text(facts if of_record else facts[0], indent=2))
     else:
-        typer.echo(dead_letters_text(found, reading.rules))
+        typer.echo(dead_letters_text(found, reading.rules, notes))
 
 
 dlq_app.command()(export)

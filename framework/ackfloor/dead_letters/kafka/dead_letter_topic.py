@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -10,7 +11,12 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
 from ackfloor.dead_letters.kafka.parked_topics import ParkedTopics
 from ackfloor.dead_letters.kafka.record_reading import DeadLetterReader, Gone
-from ackfloor.dead_letters.rules.dispositions import Disposed, dispositions_topic_of
+from ackfloor.dead_letters.rules.disposition_notes import DispositionNotes
+from ackfloor.dead_letters.rules.dispositions import (
+    Disposed,
+    DispositionNote,
+    dispositions_topic_of,
+)
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
 
@@ -88,6 +94,26 @@ class DeadLetterTopics(ParkedTopics):
         """
         found = self.record(topic, partition, offset)
         return StoredDeadLetter(found, self._disposed(topic).hides(partition, offset))
+
+    def notes(self, found: Sequence[StoredDeadLetter]) -> dict[str, DispositionNote]:
+        """What was done with those that are disposed of, by their place; without what a newer
+        version has written.
+
+        Raises:
+            RedriveRefused, KafkaUnreachable: the dispositions can't be read.
+        """
+        places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for dead_letter, disposed in found:
+            if disposed:
+                places[dead_letter.topic].append((dead_letter.partition, dead_letter.offset))
+        notes: dict[str, DispositionNote] = {}
+        for topic, wanted in places.items():
+            read = DispositionNotes(self.id_of(topic), wanted)
+            log = dispositions_topic_of(topic)
+            DispositionsLog(self._options, log, self.partitions[log]).read_on(read)
+            for (partition, offset), note in read.found.items():
+                notes[f"{topic}/{partition}/{offset}"] = note
+        return notes
 
     def jobs(self, topic: str) -> list[JobNote]:
         """The jobs that worked on a topic, latest first.

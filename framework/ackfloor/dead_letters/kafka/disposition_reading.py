@@ -19,6 +19,7 @@ from ackfloor.dead_letters.kafka.record_reading import (
     reading_consumer,
     silent,
 )
+from ackfloor.dead_letters.rules.disposition_notes import DispositionNotes
 from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor.kafka.client.client_errors import kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
@@ -32,8 +33,8 @@ class DispositionsLog:
         self._topic = topic
         self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
 
-    def read_on(self, disposed: Disposed) -> None:
-        """Read everything up to the end.
+    def read_on(self, disposed: Disposed | DispositionNotes) -> None:
+        """Read everything up to the end; each record is noted.
 
         Raises:
             KafkaUnreachable: the broker says nothing for a minute.
@@ -50,7 +51,7 @@ class DispositionsLog:
                     silent(self._topic) if error is None else read_error(error, self._topic)
                 ) from exc
 
-    def _read(self, consumer: Consumer, disposed: Disposed) -> None:
+    def _read(self, consumer: Consumer, disposed: Disposed | DispositionNotes) -> None:
         consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])
         reading = set(self._next)
         arriving = batches(consumer, self._topic)

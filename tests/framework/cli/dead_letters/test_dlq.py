@@ -108,6 +108,22 @@ def test_what_is_replayed_is_hidden_until_it_is_asked_for(stage: Stage) -> None:
     assert sorted(map(bool, disposed)) == [False] * 4 + [True] * 3
 
 
+def test_what_was_done_with_one_is_shown(stage: Stage) -> None:
+    """What, to where, when, by whom and by which job; of another one nothing."""
+    assert stage.job().run(select(stage.places[:1])).sent == 1
+    place, other = (f"{stage.dlq}/{partition}/{offset}" for partition, offset in stage.places[:2])
+    told_at = stage.notes()["{}/{}".format(*stage.places[0])]["at"]
+    done = json.loads(dlq("show", place, "-o", "json").stdout)["disposition"]
+    assert done == {
+        "disposition": "replayed", "at": f"{told_at[:19]}Z", "by": "me", "job": "job",
+        "target": stage.tier,
+    }  # fmt: skip
+    line = f"{'disposed':<20} replayed to {stage.tier} at {done['at']} by me, job job"
+    assert line in dlq("show", place).stdout.splitlines()
+    assert json.loads(dlq("show", other, "-o", "json").stdout)["disposition"] is None
+    assert "disposed             True" not in dlq("show", other).stdout
+
+
 def test_one_by_one_they_are_narrowed_down(stage: Stage) -> None:
     """By error, key, reason, handler and time; a limit says that there are more."""
     assert len(told("ls", stage.dlq, "--error", "Boom", "--handler", "bill")) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ackfloor.core.acks.offset_set import OffsetSet
 from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.disposition_notes import DispositionNotes
 from ackfloor.dead_letters.rules.dispositions import (
     Disposed,
     Disposition,
@@ -97,6 +99,22 @@ def test_a_topic_that_was_created_anew_has_other_dead_letters() -> None:
     assert not of_another.hides(0, 1)
     assert known.hides(0, 1)
     assert unknown.hides(0, 1)
+
+
+def test_what_was_done_is_read_for_those_that_are_asked_for() -> None:
+    """The last note counts; one without a value, or of a newer version, leaves nothing."""
+    notes = DispositionNotes("id", [(0, 1), (0, 2), (0, 3), (0, 4)])
+    later = replace(NOTE, by="bob")
+    for offset, value in (
+        (1, NOTE.to_bytes()), (1, later.to_bytes()),
+        (2, NOTE.to_bytes()), (2, None),
+        (3, NOTE.to_bytes()), (3, b'{"disposition": "forwarded"}'),
+        (4, NOTE.to_bytes()), (4, replace(later, topic_id="old").to_bytes()),
+        (9, NOTE.to_bytes()),
+    ):  # fmt: skip
+        notes.note(disposition_key(0, offset), value)
+    notes.note(None, b"")
+    assert notes.found == {(0, 1): later, (0, 4): NOTE}
 
 
 def test_each_dead_letter_topic_has_dispositions_of_its_own() -> None:
