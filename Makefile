@@ -58,6 +58,7 @@ docs: setup ## write docs/reference, the dashboard and the file map of docs/DESI
 	@$(BIN)/python -m ackfloor.cli.reference.headers_reference > docs/reference/headers.md
 	@$(BIN)/python -m ackfloor_monitoring.metrics.metrics_reference > docs/reference/metrics.md
 	@$(BIN)/python -m tests.structure.promises > docs/reference/promises.md
+	@$(BIN)/python -m ackfloor_monitoring.spark.table.table_reference > docs/reference/table.md
 	@$(BIN)/python -m ackfloor_monitoring.dashboards.grafana > monitoring/ackfloor_monitoring/dashboards/ackfloor.json
 	@$(BIN)/python docs/file_map.py
 

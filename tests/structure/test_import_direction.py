@@ -204,6 +204,7 @@ ALSO: Final = {
     ),
     "spark": frozenset(
         {
+            "ackfloor.cli.reference.headers_reference",
             "ackfloor.cli.shared.command_options",
             "ackfloor.cli.shared.noting",
             "ackfloor.cli.shared.parameters",

@@ -70,7 +70,9 @@ class Table:
         row = next(r for r in reversed(self.rows) if r["stage"] == "dlq")
         at_ms = round(self.redriven_at.timestamp() * 1000)
         place = (row["topic"], row["topic_id"], 0, row["offset"])
-        self.notes.append((*place, "replayed", f"orders--{self.group}--retry-1s", at_ms))
+        self.notes.append(
+            (*place, "replayed", f"orders--{self.group}--retry-1s", at_ms, "me", "job")
+        )
 
     def of(self, group: str) -> Table:
         """Go on with this group."""
@@ -229,6 +231,6 @@ def test_dispositions_are_read_as_they_are_written(spark: SparkSession) -> None:
     rows = dispositions(spark.createDataFrame(records, KAFKA_RECORD))
     assert rows.schema.names == DISPOSITION.names
     assert [tuple(row) for row in rows.collect()] == [
-        ("orders--billing--dlq", "id", 0, 1, "replayed", "target", 1_700_000_000_123)
+        ("orders--billing--dlq", "id", 0, 1, "replayed", "target", 1_700_000_000_123, "me", "job")
     ]
     assert json.loads(note.to_bytes())["at"].endswith("Z")

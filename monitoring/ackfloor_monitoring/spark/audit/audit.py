@@ -107,6 +107,7 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
         .withColumn("behind", did_not_fail())
         .select(
             *LIFE,
+            "key",
             *PLACE,
             "topic_id",
             "attempt",
@@ -217,7 +218,7 @@ def replay_faults(rows: DataFrame, notes: DataFrame, there_ms: int) -> DataFrame
     sent = rows.where("stage = 'retry' and attempt = 0 and replays > 0")
     sent = sent.groupBy(*key).agg(F.min(F.struct(*PLACE)).alias("sent"))
     noted = notes.where("disposition = 'replayed'").select(
-        F.col("dlq").alias("topic"), "topic_id", "partition", "offset", "target", "at_ms"
+        "topic", "topic_id", "partition", "offset", "target", "at_ms"
     )
     into_tier = F.col("target").rlike("--retry-[0-9]+[a-z]+$") & (F.col("at_ms") < there_ms)
     died = (

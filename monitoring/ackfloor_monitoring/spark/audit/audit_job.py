@@ -20,8 +20,9 @@ from ackfloor_monitoring.spark.audit.audit import (
 )
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table.columns import MESSAGE
-from ackfloor_monitoring.spark.table.disposition_rows import dispositions, dispositions_pattern
+from ackfloor_monitoring.spark.table.disposition_rows import dispositions_pattern, read_dispositions
 from ackfloor_monitoring.spark.table.settled_rows import commit_frame, committed
+from ackfloor_monitoring.spark.table.table_frames import message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -60,6 +61,8 @@ class Audit:
         left_out: what could not be judged, and why.
         ingested_s_ago: how old the table's newest ingest is, in seconds: the last that had a record
             to store, of any group; None where the table is empty.
+        messages: how many messages the records are about, those that failed and whose origin is
+            known; counted as in the report.
     """
 
     records: int
@@ -67,6 +70,7 @@ class Audit:
     findings: tuple[FaultRow, ...]
     left_out: tuple[str, ...] = ()
     ingested_s_ago: float | None = None
+    messages: int = 0
 
     def to_json(self) -> str:
         """All of it as JSON."""
@@ -103,7 +107,7 @@ def audit(
     if kafka is not None:
         known = committed(failures, kafka.clients)
         overdue_ms, left_out = now_ms - grace_ms, []
-        notes = _notes(spark, kafka.spark, dispositions_pattern(group))
+        notes = _notes(spark, kafka.spark, group)
     if notes is None:
         left_out.append("whether replays have dispositions")
     rows = audited(failures, commit_frame(spark, known)).persist()
@@ -114,7 +118,9 @@ def audit(
         counts = {row.fault: row["count"] for row in found.groupBy("fault").count().collect()}
         first = _first(found, most) if counts else ()
         ago_s = None if newest_ms is None else max(0.0, round((now_ms - newest_ms) / 1000, 1))
-        return Audit(rows.count(), _ordered(counts), first, tuple(left_out), ago_s)
+        failed = F.when(~F.col("behind"), message())
+        ((records, messages),) = rows.agg(F.count("*"), F.count_distinct(failed)).collect()
+        return Audit(records, _ordered(counts), first, tuple(left_out), ago_s, messages)
     finally:
         spark.catalog.clearCache()
 
@@ -125,12 +131,11 @@ def _newest_ingest_ms(failures: DataFrame) -> int | None:
     return newest_ms
 
 
-def _notes(spark: SparkSession, kafka: Mapping[str, str], pattern: str) -> DataFrame | None:
+def _notes(spark: SparkSession, kafka: Mapping[str, str], group: str | None) -> DataFrame | None:
     """All dispositions; None where nobody has redriven yet."""
-    topics = io.list_topics(spark, kafka, pattern)
-    if not topics:
+    if not io.list_topics(spark, kafka, dispositions_pattern(group)):
         return None
-    return dispositions(io.read_topics(spark, kafka, topics=topics))
+    return read_dispositions(spark, kafka, group)
 
 
 def _ordered(counts: Mapping[str, int]) -> dict[str, int]:

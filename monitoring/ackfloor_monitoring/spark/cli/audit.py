@@ -10,6 +10,7 @@ from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, O
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
 from ackfloor.core.values.durations import format_rounded
 from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
+from ackfloor_monitoring.spark.report.formatting import some
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 
 #: The columns that a narrow terminal drops, in this order.
@@ -61,7 +62,8 @@ def _show(made: Audit) -> None:
     for what in (*made.left_out, _since_ingest(made.ingested_s_ago)):
         typer.echo(f"not judged: {what}", err=True)
     if not made.counts:
-        typer.echo(f"{made.records:,} records, nothing missing, doubled or late")
+        seen = f"{some(made.records, 'record')} of {some(made.messages, 'message')}"
+        typer.echo(f"{seen}, nothing missing, doubled or late")
         return
     for fault, count in made.counts.items():
         typer.echo(f"{count:>9,}  {fault}: {Fault(fault).description}")

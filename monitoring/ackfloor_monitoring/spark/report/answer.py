@@ -67,6 +67,9 @@ class FailureGroup:
         cause: the fingerprint, or where there is none the error's class or the reason.
         share: of all failures.
         trend: failures in each of the report's stretches of time, oldest first.
+        replayed: how many of its dead letters were replayed, as far as the table shows: into a
+            retry topic, or into the source topic where it failed again.
+        healed: how many of these replays recovered (a bound from above, as in `Totals`).
     """
 
     group: str | None
@@ -82,6 +85,8 @@ class FailureGroup:
     releases: tuple[str, ...]
     trend: tuple[int, ...]
     sample: Sample
+    replayed: int = 0
+    healed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +202,30 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
+class FarRecord:
+    """A record whose failure lies so far from all others that a clock was probably wrong.
+
+    Attributes:
+        failed_at: when it failed, as its header says.
+        written_at: the record's own timestamp.
+    """
+
+    group: str | None
+    handler: str | None
+    topic: str
+    partition: int
+    offset: int
+    failed_at: datetime
+    written_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All of it.
 
     Attributes:
         groups: consumer groups in the table.
+        first, last: of the failures that are drawn: `far` is neither.
         commits_known: whether the groups' commits could be read: else recovered messages can't
             be told from waiting ones.
         commits_refused: partitions whose commit's metadata was refused: records above their
@@ -209,6 +233,9 @@ class Report:
         bucket_s: the length of a stretch of time, in seconds.
         since: from when on a group of failures is new; with `since_release`, when that began.
         new: groups of failures that were first seen then.
+        far_records: how many records have a time far from all others. They count wherever a time
+            is not needed.
+        far: the furthest of them.
     """
 
     made_at: datetime
@@ -234,6 +261,8 @@ class Report:
     traffic: tuple[Traffic, ...]
     handlers: tuple[Handler, ...]
     replays: tuple[Replayed, ...]
+    far_records: int = 0
+    far: tuple[FarRecord, ...] = ()
 
     def to_json(self) -> str:
         """The report as JSON; times are ISO 8601 in UTC with milliseconds."""

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.report import counts, lives, sums
-from ackfloor_monitoring.spark.report.answer import Bucket, FailureGroup, Report, Sample, Totals
+from ackfloor_monitoring.spark.report.answer import (
+    Bucket,
+    FailureGroup,
+    FarRecord,
+    Report,
+    Sample,
+    Totals,
+)
 from ackfloor_monitoring.spark.report.counts import moment
 from ackfloor_monitoring.spark.report.deliveries import deliveries, failure_columns
 from ackfloor_monitoring.spark.report.overview import overview
@@ -28,8 +35,10 @@ from ackfloor_monitoring.spark.report.parts import (
     steps,
     time_rows,
     traffic_rows,
+    with_replays,
 )
 from ackfloor_monitoring.spark.report.sums import Sums
+from ackfloor_monitoring.spark.report.time_axis import Period
 from ackfloor_monitoring.spark.spark_errors import NothingToReport, UnknownRelease
 from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 
@@ -40,12 +49,8 @@ if TYPE_CHECKING:
 # Groups of failures that are listed; a month of a large system has a few hundred.
 MOST_GROUPS = 500
 MOST_KEYS = 50
-# The longest period that each length of a stretch is for, in seconds.
-_BUCKETS = (
-    (300, 5), (1_800, 60), (3 * 3_600, 300), (14 * 3_600, 1_800), (2 * 86_400, 3_600),
-    (8 * 86_400, 6 * 3_600),
-)  # fmt: skip
-_DAY_S = 86_400
+# Records that lie far from all others, by name.
+MOST_FAR = 10
 # What groups have committed for their retry topics, by group.
 Commits = Callable[[Mapping[str, Sequence[str]]], Sequence[Settled]]
 
@@ -84,27 +89,31 @@ def build_report(
     delivered = deliveries(rows)
     with ThreadPoolExecutor(thread_name_prefix="report") as pool:
         calls = pool.submit(counts.durations(delivered).collect)
-        seen = overview(rows)
+        seen = overview(rows, made_at)
         if not seen.records:
             raise NothingToReport(f"{table}: there is no row in it")
-        bucket_ms = 1000 * bucket_s((seen.last_ms - seen.first_ms) / 1000)
-        starts = _starts(seen.first_ms, seen.last_ms, bucket_ms)
-        counting = pool.submit(counts.counts(delivered, bucket_ms).toArrow)
+        axis = seen.period
+        starts = axis.starts
+        counting = pool.submit(counts.counts(delivered, axis).toArrow)
         known = None if commits is None else commits(seen.tiers)
-        with _kept(lives.lives(rows, commit_frame(spark, known or ()))) as lived:
+        with _kept(lives.lives(rows, commit_frame(spark, known or ()), axis)) as lived:
             outcome_counts = lives.outcome_counts(lived).collect()
             counted = counting.result()
             total = sums.totals(counted)
             if not total["failures"]:
                 raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
-            new_since = _new_since(counted, since, moment(seen.last_ms))
+            new_since = _new_since(counted, since, moment(axis.last_ms))
             # Nothing is refused from here on, so no job runs in vain.
             messages = lives.messages(lived)  # cheaper to sum up twice than to keep
             placing = pool.submit(lives.partitions(messages).collect)
             heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
             read_by = sums.topic_handlers(counted)
+            any_again = any(row["replayed"] for row in outcome_counts)
+            again = lives.replays_by_cause(lived, rows)
+            healing = pool.submit(again.collect) if any_again else None
             timing = pool.submit(lives.times(lived, spark.createDataFrame(read_by)).collect)
-            groups = _groups(failures, sums.failure_groups(counted), starts, total["failures"])
+            causes = with_replays(sums.failure_groups(counted), healing.result() if healing else ())
+            groups = _groups(failures, causes, starts, total["failures"])
             placed, times, hot_keys = placing.result(), timing.result(), heating.result()
         took = calls.result()
     of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by.to_pylist()}
@@ -112,12 +121,12 @@ def build_report(
         made_at=made_at,
         table=table,
         groups=seen.groups,
-        first=moment(seen.first_ms),
-        last=moment(seen.last_ms),
+        first=moment(axis.first_ms),
+        last=moment(axis.last_ms),
         commits_known=known is not None,
         commits_refused=sum(each.refused != "" for each in known or ()),
         totals=_totals(total, placed),
-        bucket_s=bucket_ms // 1000,
+        bucket_s=axis.stretch_ms // 1000,
         buckets=tuple(map(moment, starts)),
         over_time=_over_time(sums.over_time(counted)),
         failure_groups=groups[:MOST_GROUPS],
@@ -132,6 +141,8 @@ def build_report(
         traffic=traffic_rows(placed),
         handlers=handler_rows(sums.handlers(counted), took, outcome_counts, of_topic),
         replays=replay_rows(outcome_counts, of_topic),
+        far_records=seen.outside(axis),
+        far=_far(failures, axis) if seen.outside(axis) else (),
     )
 
 
@@ -177,7 +188,7 @@ def _groups(
     """All of them, most failures first.
 
     Args:
-        rows: from `sums.failure_groups`.
+        rows: from `parts.with_replays`.
     """
     samples: dict[tuple[object, ...], Sample] = {}
     for row in counts.samples(failures, {row["last"] for row in rows}).collect():
@@ -194,7 +205,8 @@ def _group(
     named: dict[str, Any] = {
         name: row[name]
         for name in (
-            "group", "handler", "cause", "fingerprint", "error_type", "failures", "dead"
+            "group", "handler", "cause", "fingerprint", "error_type", "failures", "dead",
+            "replayed", "healed",
         )
     }  # fmt: skip
     return FailureGroup(
@@ -208,10 +220,12 @@ def _group(
     )
 
 
-def bucket_s(period_s: float) -> int:
-    """The length of a stretch of time that a period is shown in, in seconds."""
-    return next((bucket for longest, bucket in _BUCKETS if period_s <= longest), _DAY_S)
-
-
-def _starts(first_ms: int, last_ms: int, bucket_ms: int) -> list[int]:
-    return list(range(first_ms - first_ms % bucket_ms, last_ms + 1, bucket_ms))
+def _far(failures: DataFrame, axis: Period) -> tuple[FarRecord, ...]:
+    """The records that lie furthest from the period."""
+    return tuple(
+        FarRecord(
+            row["group"], row["handler"], row["topic"], row["partition"], row["offset"],
+            moment(row["at_ms"]), moment(row["written_ms"]),
+        )
+        for row in counts.outside(failures, axis, MOST_FAR).collect()
+    )  # fmt: skip

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.deliveries import replayed
-from ackfloor_monitoring.spark.table.table_frames import did_not_fail
+from ackfloor_monitoring.spark.report.deliveries import cause
+from ackfloor_monitoring.spark.report.time_axis import TO_MONDAY_MS, Period
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,18 +26,17 @@ _BY = (
 )  # fmt: skip
 
 
-def counts(deliveries: DataFrame, bucket_ms: int) -> DataFrame:
+def counts(deliveries: DataFrame, period: Period) -> DataFrame:
     """Records and failures by stretch of time, handler, cause and the columns of `_BY`.
 
-    Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch,
-    `cause`; `records`, of them `failures`, `hops`, `replays`, `behind`, `unreadable`,
-    `without_origin`;
-    `first` and `last`, the times of these.
+    Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch
+    (null outside of the period), `cause`; `records`, of them `failures`, `hops`, `replays`,
+    `behind`, `unreadable`, `without_origin`; `first` and `last`, the times of these.
     """
     replayed, behind, records = F.col("replayed"), F.col("behind"), F.col("records")
     return (
         deliveries.groupBy(
-            *_BY, (F.col("replays") == 0).alias("first_life"), bucket(bucket_ms).alias("start")
+            *_BY, (F.col("replays") == 0).alias("first_life"), stretch(period).alias("start")
         )
         .agg(
             F.sum(records).alias("records"),
@@ -87,15 +87,35 @@ def samples(failures: DataFrame, at_ms: Collection[int]) -> DataFrame:
     )  # fmt: skip
 
 
-def cause() -> Column:
-    """What groups a failure with its like: its fingerprint, else its class, else its reason."""
-    return F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown"))
-
-
-def bucket(bucket_ms: int) -> Column:
-    """The start of the stretch of time in which `event_time` lies."""
+def stretch(period: Period) -> Column:
+    """The start of the stretch of time in which `event_time` lies; null outside of the period."""
     at = F.col("event_time")
-    return at - F.pmod(at, F.lit(bucket_ms))
+    start = at - F.pmod(at + TO_MONDAY_MS, F.lit(period.stretch_ms))
+    return F.when(at.between(period.first_ms, period.last_ms), start)
+
+
+def outside(failures: DataFrame, period: Period, most: int) -> DataFrame:
+    """Records whose failure lies outside of a period, at most so many; the furthest first.
+
+    Args:
+        failures: the table.
+    """
+    at, first, last = (
+        F.col("event_time"),
+        *(F.timestamp_millis(F.lit(ms)) for ms in (period.first_ms, period.last_ms)),
+    )
+    far = F.greatest(period.first_ms - F.unix_millis(at), F.unix_millis(at) - period.last_ms)
+    return (
+        failures.where((at < first) | (at > last))
+        .select(
+            "group", "handler", "topic", "partition", "offset",
+            F.unix_millis("event_time").alias("at_ms"),
+            F.unix_millis("kafka_time").alias("written_ms"),
+            far.alias("far"),
+        )
+        .orderBy(F.desc("far"), "topic", "partition", "offset")
+        .limit(most)
+    )  # fmt: skip
 
 
 def moment(ms: int) -> datetime:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.table.columns import IDENTITY, MESSAGE
-from ackfloor_monitoring.spark.table.table_frames import did_not_fail
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail, replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -58,9 +58,9 @@ def failure_columns(failures: DataFrame) -> DataFrame:
     )
 
 
-def replayed() -> Column:
-    """Whether a row of the table is a replay, and no failure."""
-    return (_count("replays") > 0) & (_count("attempt") == 0) & ~did_not_fail()
+def cause() -> Column:
+    """What groups a failure with its like: its fingerprint, else its class, else its reason."""
+    return F.coalesce("error_fingerprint", "error_type", "reason", F.lit("unknown"))
 
 
 def _count(name: str) -> Column:

@@ -63,11 +63,6 @@ def moment(time: datetime) -> str:
     return f"{time.day} {time:%b %Y %H:%M}"
 
 
-def short_moment(time: datetime) -> str:
-    """30 Oct 23:59."""
-    return f"{time.day} {time:%b %H:%M}"
-
-
 def owner(group: str | None, handler: str | None, report: Report) -> str:
     """A handler's name, with its group in front where the report has several."""
     name = handler or "(no handler named)"
@@ -82,7 +77,9 @@ def source(group: str | None, topic: str | None, report: Report) -> str:
 
 def stretch(report: Report) -> str:
     """The length of a stretch of time: "day", "6 hours"."""
-    for unit, seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+    for unit, seconds in (
+        ("week", 604_800), ("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1),
+    ):  # fmt: skip
         count, rest = divmod(report.bucket_s, seconds)
         if count and not rest:
             return unit if count == 1 else f"{count} {unit}s"
@@ -100,6 +97,11 @@ def spark(trend: Sequence[int], width: int) -> str:
 def cause_name(group: FailureGroup) -> str:
     """The name of a group of failures: the error's class, else what groups it."""
     return group.error_type or group.cause
+
+
+def healed(group: FailureGroup) -> str:
+    """What replays of its dead letters achieved: 3 of 5; "-" where none was replayed."""
+    return f"{count(group.healed)} of {count(group.replayed)}" if group.replayed else "-"
 
 
 def since_text(report: Report) -> str:
@@ -179,7 +181,24 @@ def _missing(report: Report) -> list[str]:
             f"{some(totals.without_origin, 'record')} cannot be traced to a message: counted among "
             "the failures, not among the messages."
         )
+    if report.far:
+        notes.append(far_note(report, 3))
     return notes
+
+
+def far_note(report: Report, most: int) -> str:
+    """Which records lie far from all others, so many of them by name."""
+    named = "; ".join(
+        f"{moment(each.failed_at)} in {each.topic}/{each.partition}/{each.offset}"
+        f" (written {moment(each.written_at)})"
+        for each in report.far[:most]
+    )
+    more = report.far_records - len(report.far[:most])
+    return (
+        f"{some(report.far_records, 'record')} with a time far from all others, in no chart and "
+        f"no time: a worker's clock was probably wrong. {named}"
+        + (f"; and {count(more)} more." if more else ".")
+    )
 
 
 def period(report: Report) -> str:

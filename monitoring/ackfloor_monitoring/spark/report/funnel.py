@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ackfloor_monitoring.spark.report.answer import Step
 
+_MOST_WITHOUT_GAP = 100
 Owner = tuple[str | None, str | None]
 
 
@@ -36,8 +37,9 @@ def _steps(
     tiers: Mapping[tuple[Owner, int], tuple[str, ...]],
 ) -> Iterable[Step]:
     left = sum(sum(outcomes.values()) for outcomes in counts.values())
-    # Every attempt up to the last, also one at which no message ended.
-    for attempt in range(min(counts), max(counts) + 1):
+    # Every attempt up to the last, also one at which no message ended; a header may say any number.
+    every = range(min(counts), min(max(counts), _MOST_WITHOUT_GAP) + 1)
+    for attempt in sorted({*every, *counts}):
         outcomes = counts.get(attempt, {})
         yield Step(
             *owner,

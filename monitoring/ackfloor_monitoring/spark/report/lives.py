@@ -17,11 +17,14 @@ As in `counts`, only numbers are aggregated: an outcome is its place in `OUTCOME
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.deliveries import deliveries
+from ackfloor_monitoring.spark.report.deliveries import cause, deliveries
+from ackfloor_monitoring.spark.report.time_axis import Period
 from ackfloor_monitoring.spark.table.columns import MESSAGE
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
 
@@ -36,16 +39,18 @@ _LIFE = (*MESSAGE, "key", "replays")
 _MOST_ATTEMPTS = 62
 
 
-def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
+def lives(rows: DataFrame, commits: DataFrame, period: Period) -> DataFrame:
     """One row per message and replay, of the messages that failed and whose origin is known.
 
     Columns: `MESSAGE`, `key`, `replays`, `outcome`, `attempts` (deliveries that failed), `failures`
     and `duplicates` (of them: of an attempt that had failed before), `tier_records`,
-    `recovery_ms`, `death_ms` (from the first failure).
+    `recovery_ms`, `death_ms` (from the first failure; null where a clock was wrong: it would be
+    negative, or its first or last failure lies outside of the period).
 
     Args:
         rows: from `deliveries.failure_columns`.
         commits: rows of `settled.COMMIT`; none where the commits are not known.
+        period: in which failures lie.
     """
     retried, attempt = F.col("stage") == "retry", F.col("attempt")
     failed = ~F.col("replayed") & ~F.col("behind")
@@ -71,22 +76,31 @@ def lives(rows: DataFrame, commits: DataFrame) -> DataFrame:
         .groupBy(*_LIFE)
         .agg(
             _outcome(retried).alias("outcome"),
-            F.max("attempt").alias("attempts"),
+            # What failed has failed once at least, also where its attempt can't be read.
+            F.greatest(F.max("attempt"), F.max(failed.cast("int"))).alias("attempts"),
             F.count_if(failed).alias("failures"),
             F.count_if(F.col("replayed")).alias("_replayed"),
             F.coalesce(F.count_if(failed & numbered) - different, F.lit(0)).alias("duplicates"),
             F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
-            (F.max(F.when(retried, F.col("not_before"))) - F.min("first_failed_at")).alias(
-                "recovery_ms"
-            ),
-            (F.min(F.when(~retried, F.col("event_time"))) - F.min("first_failed_at")).alias(
-                "death_ms"
-            ),
+            _since_first(F.max(F.when(retried, F.col("not_before"))), period).alias("recovery_ms"),
+            _since_first(F.min(F.when(~retried, _at(period))), period).alias("death_ms"),
         )
         # What only waited behind another record is no message that failed.
         .where("failures > 0 or _replayed > 0")
         .drop("_replayed")
     )
+
+
+def _at(period: Period) -> Column:
+    at = F.col("event_time")
+    return F.when(at.between(period.first_ms, period.last_ms), at)
+
+
+def _since_first(end: Column, period: Period) -> Column:
+    """Milliseconds from a life's first failure, which may be older than the table."""
+    at = F.col("first_failed_at")
+    first = F.min(F.when(at.between(period.earliest_ms, period.last_ms), at))
+    return F.when(end >= first, end - first)
 
 
 def _outcome(retried: Column) -> Column:
@@ -113,6 +127,31 @@ def outcome_counts(lives: DataFrame) -> DataFrame:
     return lives.groupBy(
         "group", "origin_topic", (F.col("replays") > 0).alias("replayed"), "attempts", "outcome"
     ).agg(F.count("*").alias("lives"), F.sum("duplicates").alias("duplicates"))
+
+
+def replays_by_cause(lives: DataFrame, rows: DataFrame) -> DataFrame:
+    """What became of replays, by the handler and the cause of the dead letter before.
+
+    Columns: `group`, `handler`, `cause`, `replayed`, `healed` (of them recovered).
+
+    Args:
+        rows: from `deliveries.failure_columns`.
+    """
+    again = lives.where("replays > 0").select(
+        *(F.col(name).alias(f"_{name}") for name in (*MESSAGE, "key")),
+        (F.col("replays") - 1).alias("_replays"),
+        (F.col("outcome") == _RECOVERED).alias("_healed"),
+    )
+    # A key or a group may be null, in both.
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in _LIFE]
+    # Of a dead letter that is there twice, one counts.
+    died = rows.where("stage = 'dlq' and origin_offset is not null and not behind")
+    return (
+        died.join(again, reduce(and_, same))
+        .dropDuplicates([*_LIFE])
+        .groupBy("group", "handler", cause().alias("cause"))
+        .agg(F.count("*").alias("replayed"), F.count_if("_healed").alias("healed"))
+    )
 
 
 def times(lives: DataFrame, handlers: DataFrame) -> DataFrame:

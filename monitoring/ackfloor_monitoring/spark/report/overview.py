@@ -1,25 +1,40 @@
-"""The overview: the table's groups and topics, how many rows each, and their period."""
+"""The overview: the table's groups and topics, how many rows each has on which day."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
+
+from ackfloor_monitoring.spark.report.time_axis import (
+    DAY_MS,
+    EARLIEST_DAY,
+    Period,
+    day_after,
+    drawn_days,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
-    """The rows of one retry or dead-letter topic; first and last failure in milliseconds."""
+class TopicDay:
+    """The rows of one retry or dead-letter topic on one day.
+
+    Attributes:
+        day: counted from 1970; one for all days before Kafka, and one for all after tomorrow.
+        first_ms, last_ms: the first and the last failure, in milliseconds.
+    """
 
     group: str | None
     topic: str
     stage: str
+    day: int
     records: int
     first_ms: int
     last_ms: int
@@ -27,53 +42,75 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All topics in a table."""
+    """All topics in a table, at least one.
 
-    topics: Sequence[Topic]
+    Attributes:
+        end: from `time_axis.day_after`.
+    """
+
+    days: Sequence[TopicDay]
+    end: int
 
     @property
     def records(self) -> int:
         """How many rows."""
-        return sum(topic.records for topic in self.topics)
+        return sum(each.records for each in self.days)
 
     @property
-    def first_ms(self) -> int:
-        """The first failure."""
-        return min(topic.first_ms for topic in self.topics)
-
-    @property
-    def last_ms(self) -> int:
-        """The last one."""
-        return max(topic.last_ms for topic in self.topics)
+    def period(self) -> Period:
+        """From the first failure to the last, without those that lie far from all others."""
+        records: Counter[int] = Counter()
+        for each in self.days:
+            records[each.day] += each.records
+        first, last = drawn_days(records, self.end)
+        drawn = [each for each in self.days if first <= each.day <= last]
+        return Period(min(each.first_ms for each in drawn), max(each.last_ms for each in drawn))
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The consumer groups, those that have a name."""
-        return tuple(sorted({topic.group for topic in self.topics if topic.group is not None}))
+        return tuple(sorted({each.group for each in self.days if each.group is not None}))
 
     @property
     def tiers(self) -> dict[str, list[str]]:
         """The retry topics by group."""
-        found = defaultdict(list)
-        for topic in self.topics:
-            if topic.stage == "retry" and topic.group is not None:
-                found[topic.group].append(topic.topic)
-        return dict(found)
+        found: dict[str, set[str]] = defaultdict(set)
+        for each in self.days:
+            if each.stage == "retry" and each.group is not None:
+                found[each.group].add(each.topic)
+        return {group: sorted(topics) for group, topics in found.items()}
+
+    def outside(self, period: Period) -> int:
+        """How many rows lie outside of a period."""
+        return sum(
+            each.records
+            for each in self.days
+            if each.last_ms < period.first_ms or each.first_ms > period.last_ms
+        )
 
 
-def overview(rows: DataFrame) -> Overview:
+def overview(rows: DataFrame, made_at: datetime) -> Overview:
     """Look through the rows.
 
     Args:
         rows: from `deliveries.failure_columns`.
+        made_at: now.
     """
+    end = day_after(made_at)
+    # Clocks may be wrong in a million ways: impossible days are two, however many there are.
+    day = F.floor(F.col("event_time") / DAY_MS)
     found = (
-        rows.groupBy("group", "topic", "stage")
+        rows.groupBy(
+            "group",
+            "topic",
+            "stage",
+            F.greatest(F.lit(EARLIEST_DAY - 1), F.least(F.lit(end), day)).alias("day"),
+        )
         .agg(
             F.count("*").alias("records"),
             F.min("event_time").alias("first_ms"),
             F.max("event_time").alias("last_ms"),
         )
-        .collect()
+        .toArrow()
     )
-    return Overview([Topic(*row) for row in found])
+    return Overview([TopicDay(**row) for row in found.to_pylist()], end)

@@ -162,6 +162,18 @@ def replay_rows(outcome_counts: Sequence[Row], handlers: Handlers) -> tuple[Repl
     return tuple(sorted(found, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
 
 
+def with_replays(causes: Sequence[Sums], again: Sequence[Row]) -> list[Sums]:
+    """Causes with `replayed`, how many of their dead letters were, and `healed` of these.
+
+    Args:
+        causes: from `sums.failure_groups`.
+        again: from `lives.replays_by_cause`.
+    """
+    names = ("replayed", "healed")
+    found = {_cause(row): {name: row[name] for name in names} for row in again}
+    return [{**row, **found.get(_cause(row), dict.fromkeys(names, 0))} for row in causes]
+
+
 def key_text(key: bytes) -> str:
     """A key as people read it: text where it is printable text, else 0x and hexadecimal."""
     try:
@@ -178,6 +190,10 @@ def _by_length(tiers: Sequence[str]) -> tuple[str, ...]:
             tiers, key=lambda tier: (_UNITS_MS[m[2]] * int(m[1]) if (m := parts[tier]) else 0, tier)
         )
     )
+
+
+def _cause(row: Row | Sums) -> tuple[str | None, ...]:
+    return row["group"], row["handler"], row["cause"]
 
 
 def _owner(row: Row | Sums) -> Owner:

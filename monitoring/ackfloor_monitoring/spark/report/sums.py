@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 # A row, by column.
 Sums = Mapping[str, Any]
 _CAUSE = ("group", "handler", "cause")
+_BEFORE_ALL_MS = -(2**62)
+_NO_TIME = pa.scalar(None, pa.int64())
 
 
 def totals(counts: pa.Table) -> dict[str, int]:
@@ -25,18 +27,20 @@ def totals(counts: pa.Table) -> dict[str, int]:
 
 
 def over_time(counts: pa.Table) -> list[Sums]:
-    """Failures by stretch of time, handler and reason, in this order."""
+    """Failures of the period by stretch of time, handler and reason, in this order."""
     by = ("start", "group", "handler", "reason")
-    rows = _summed(_failed(counts), by, {"failures": ("failures", "sum")})
+    drawn = counts.filter(pc.is_valid(counts["start"]))
+    rows = _summed(_failed(drawn), by, {"failures": ("failures", "sum")})
     return sorted(rows, key=lambda row: (row["start"], *(row[name] or "" for name in by[1:])))
 
 
 def failure_groups(counts: pa.Table) -> list[Sums]:
     """Failures by cause: how many, since and until when, in which releases, and their trend.
 
-    `trend` maps the start of a stretch of time to its failures.
+    `trend` maps the start of a stretch of time to its failures. Failures outside of the period
+    count; when the cause was seen first and last they say only where all of it lies there.
     """
-    failed = _failed(counts)
+    failed = _with_drawn_times(_failed(counts))
     dead = pc.if_else(pc.equal(failed["stage"], "dlq"), failed["failures"], 0)
     rows = _summed(
         failed.append_column("dead", dead),
@@ -46,6 +50,8 @@ def failure_groups(counts: pa.Table) -> list[Sums]:
             "dead": ("dead", "sum"),
             "first": ("first", "min"),
             "last": ("last", "max"),
+            "first_drawn": ("first_drawn", "min"),
+            "last_drawn": ("last_drawn", "max"),
             "error_types": ("error_type", "distinct"),
             "fingerprints": ("error_fingerprint", "distinct"),
             "releases": ("release", "distinct"),
@@ -57,6 +63,7 @@ def failure_groups(counts: pa.Table) -> list[Sums]:
     return [
         {
             **row,
+            **{name: _drawn(row, name) for name in ("first", "last")},
             "error_type": max(_named(row["error_types"]), default=None),
             "fingerprint": max(_named(row["fingerprints"]), default=None),
             "releases": sorted(_named(row["releases"])),
@@ -67,9 +74,10 @@ def failure_groups(counts: pa.Table) -> list[Sums]:
 
 
 def releases(counts: pa.Table) -> dict[str, int]:
-    """When each release failed first, in milliseconds."""
-    rows = _summed(_failed(counts), ("release",), {"first": ("first", "min")})
-    return {row["release"]: row["first"] for row in rows if row["release"] is not None}
+    """When each release failed first, in milliseconds; in the period where it failed there."""
+    first = {name: (name, "min") for name in ("first", "first_drawn")}
+    rows = _summed(_with_drawn_times(_failed(counts)), ("release",), first)
+    return {row["release"]: _drawn(row, "first") for row in rows if row["release"] is not None}
 
 
 def handlers(counts: pa.Table) -> list[Sums]:
@@ -100,10 +108,27 @@ def topic_handlers(counts: pa.Table) -> pa.Table:
     Columns: `group`, `origin_topic`, `handler`.
     """
     by = ["group", "origin_topic"]
-    named = counts.filter(pc.is_valid(counts["handler"])).sort_by("last")
+    named = _with_drawn_times(counts.filter(pc.is_valid(counts["handler"])))
+    # What lies outside of the period says last who it is.
+    order = pc.fill_null(named["last_drawn"], _BEFORE_ALL_MS)
+    named = named.append_column("order", order).sort_by("order")
     # One thread goes through the rows in their order.
     latest = named.group_by(by, use_threads=False).aggregate([("handler", "last")])
     return latest.rename_columns([*by, "handler"])
+
+
+def _with_drawn_times(counts: pa.Table) -> pa.Table:
+    """With `first_drawn` and `last_drawn`: the times of these, null outside of the period."""
+    drawn = pc.is_valid(counts["start"])
+    for name in ("first", "last"):
+        counts = counts.append_column(f"{name}_drawn", pc.if_else(drawn, counts[name], _NO_TIME))
+    return counts
+
+
+def _drawn(row: Sums, name: str) -> int:
+    """A time of a sum: that of the period, where there is one."""
+    drawn: int | None = row[f"{name}_drawn"]
+    return row[name] if drawn is None else drawn
 
 
 def _failed(counts: pa.Table) -> pa.Table:

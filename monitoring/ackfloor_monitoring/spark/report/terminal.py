@@ -20,12 +20,12 @@ from ackfloor_monitoring.spark.report.formatting import (
     cause_name,
     count,
     in_short,
+    moment,
     multiple,
     owner,
     percent,
     period,
     seconds,
-    short_moment,
     since_text,
     source,
     spark,
@@ -71,15 +71,16 @@ def _groups(title: str, groups: Sequence[FailureGroup], report: Report) -> Table
         (
             f"{cause_name(group)} in {owner(group.group, group.handler, report)}\n{group.cause}",
             spark(group.trend, 10),
-            f"{short_moment(group.first)}\n{short_moment(group.last)}",
+            f"{moment(group.first)}\n{moment(group.last)}",
             percent(group.share),
             count(group.failures),
             count(group.dead),
+            percent(group.healed / group.replayed) if group.replayed else "-",
         )
         for group in groups
     ]
-    heads = ("cause", "trend", "first, last", "share", "failures", "dead")
-    return _table(title, heads, rows, numbers=3)
+    heads = ("cause", "trend", "first, last", "share", "failures", "dead", "healed")
+    return _table(title, heads, rows, numbers=4)
 
 
 def _funnel(report: Report) -> Table:

@@ -36,7 +36,7 @@ _GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 # Everywhere: what a result depends on, and the cache of Spark's Kafka source. It keeps the records
 # of each partition's last poll for five minutes; of hundreds they fill the heap.
-_ALWAYS = {
+SETTINGS = {
     "spark.kafka.consumer.fetchedData.cache.timeout": "5s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "2s",
     "spark.sql.session.timeZone": "UTC",
@@ -94,7 +94,7 @@ def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Itera
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
-    for name, value in _ALWAYS.items():
+    for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
@@ -237,7 +237,7 @@ def _settings(
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOGGING, "utf-8")
     return {
-        **_ALWAYS,
+        **SETTINGS,
         **(_LASTING if lasting else {}),
         "spark.master": f"local[{cores}]",
         "spark.jars": ",".join(map(str, jars)),

@@ -83,7 +83,9 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 
-# The key of a message: it is one of a group, wherever its retries lie.
+# The key of a message: it is one of a group, wherever its retries lie. The record's own key belongs
+# to it as well where messages are counted: of a topic that was deleted and created anew, the same
+# place is another message. Redrive and park keep it.
 MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
 
 # Midnight UTC of 0001-01-02 and 9999-12-31: times beyond overflow in Spark or in Python.
@@ -157,5 +159,21 @@ FAILURE = StructType(
         StructField("unreadable", ArrayType(StringType())),
         # Whose headers the record carries beside ours: "spring", "connect", "kafka-dlq".
         StructField("foreign", ArrayType(StringType())),
+    ]
+)
+
+# What `store.read_failures` adds: it follows from the stored columns, also of a table that an older
+# release has written.
+DERIVED = StructType(
+    [
+        # "failure": a delivery failed. Further waits of one Retry(after=) are rows of the same
+        # `event_time`. "replay": a dead letter was redriven. "behind": it waits, or was given up,
+        # behind another record of its key.
+        StructField("kind", StringType(), nullable=False),
+        # Null where the origin can't be read.
+        StructField(
+            "message",
+            StructType([*(FAILURE[name] for name in MESSAGE), FAILURE["key"]]),
+        ),
     ]
 )

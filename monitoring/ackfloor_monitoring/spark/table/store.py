@@ -29,6 +29,7 @@ from ackfloor_monitoring.spark.table.columns import (
     TABLE_VERSION,
     TABLE_VERSION_PROPERTY,
 )
+from ackfloor_monitoring.spark.table.table_frames import with_derived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,13 +59,13 @@ _PROPERTIES = {
 
 
 def read_failures(spark: SparkSession, table: str) -> DataFrame:
-    """The table, with the columns of `FAILURE`.
+    """The table, with the columns of `FAILURE` and `DERIVED`.
 
     Raises:
         TableRefused: there is none, or it is not ours, or of another version.
     """
     _check_version(table, _properties(spark, table))
-    return spark.read.format("delta").load(table)
+    return with_derived(spark.read.format("delta").load(table))
 
 
 def open_table(spark: SparkSession, table: str) -> bool:

@@ -20,6 +20,7 @@ from ackfloor_monitoring.spark.table.columns import (
     FAILURE,
     HEADER_COLUMNS,
     LATEST_TIME_MS,
+    MESSAGE,
     HeaderColumn,
 )
 
@@ -111,6 +112,23 @@ def did_not_fail() -> Column:
     """Whether a row's record waits, or was given up, behind another one of its key."""
     reasons = [reason.value for reason in sorted(envelope.DID_NOT_FAIL)]
     return F.coalesce(F.col("reason").isin(reasons), F.lit(False))
+
+
+def replayed() -> Column:
+    """Whether a row's record is a replay, and no failure: a dead letter that was redriven."""
+    replays, attempt = (F.coalesce(name, F.lit(0)) for name in ("replays", "attempt"))
+    return (replays > 0) & (attempt == 0) & ~did_not_fail()
+
+
+def with_derived(rows: DataFrame) -> DataFrame:
+    """Add the columns of `DERIVED`, which follow from the others and are not stored."""
+    kind = F.when(did_not_fail(), "behind").when(replayed(), "replay").otherwise("failure")
+    return rows.withColumns({"kind": kind, "message": message()})
+
+
+def message() -> Column:
+    """The message that a row's record carries; null where its origin could not be read."""
+    return F.when(F.col("origin_offset").isNotNull(), F.struct(*MESSAGE, "key"))
 
 
 def _place(spec: HeaderColumn) -> str:

@@ -86,6 +86,8 @@ class WhatIf:
         commits_known: else it is presumed that what was due before the table ends recovered.
         handlers: most messages first.
         assumptions: sentences, to be shown with the numbers.
+        messages: that failed and whose origin is known, counted as in the report: those of `total`,
+            and those left out because they wait or had waits of their own.
     """
 
     table: str
@@ -95,6 +97,7 @@ class WhatIf:
     handlers: tuple[Outcome, ...]
     left_out: LeftOut
     assumptions: tuple[str, ...]
+    messages: int = 0
 
     def to_json(self) -> str:
         """The answer as JSON."""

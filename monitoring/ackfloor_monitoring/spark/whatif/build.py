@@ -88,6 +88,7 @@ def what_if(
         handlers=_by_handler(rows),
         left_out=left_out,
         assumptions=ASSUMPTIONS if commits is not None else (*ASSUMPTIONS, PRESUMED),
+        messages=left.total(),
     )
 
 

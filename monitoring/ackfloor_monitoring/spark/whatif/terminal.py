@@ -24,7 +24,8 @@ _MINUS, _TO = "\u2212", "\u2013"
 def whatif_tables(whatif: WhatIf) -> Iterator[RenderableType]:
     """What was against what would have been, in all and by handler."""
     yield Text(f"Through {policy_text(whatif.policy)}", style="bold")
-    what = f"{count(whatif.total.messages)} messages that failed, of {whatif.table}"
+    part = "" if whatif.messages == whatif.total.messages else f"{count(whatif.total.messages)} of "
+    what = f"{part}{count(whatif.messages)} messages that failed, of {whatif.table}"
     yield Text(what, style="dim")
     yield _total(whatif.total)
     if len(whatif.handlers) > 1:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.table.columns import MESSAGE
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
-from ackfloor_monitoring.spark.table.table_frames import did_not_fail
+from ackfloor_monitoring.spark.table.table_frames import did_not_fail, replayed
 from ackfloor_monitoring.spark.whatif.whatif_model import CLEARLY_LATER
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def attempts(failures: DataFrame, commits: DataFrame) -> DataFrame:
         )
     )
     rows = failures.select(
-        "topic_id", "partition", "offset", *MESSAGE, "handler", "stage",
+        "topic_id", "partition", "offset", *MESSAGE, "key", "handler", "stage",
         number.alias("attempt"),
         (replays == 0).alias("first_life"),
-        ((replays > 0) & (number == 0) & ~behind).alias("replayed"),
+        replayed().alias("replayed"),
         behind.alias("behind"),
         (F.col("retry_at").isNotNull() & ~behind).alias("own_wait"),
         F.coalesce(F.col("reason") == "exhausted", F.lit(False)).alias("exhausted"),
@@ -87,7 +87,7 @@ def histories(attempts: DataFrame, presumed_ms: int) -> DataFrame:
     )
     lives = (
         attempts.where("first_life and origin_offset is not null")
-        .groupBy(*MESSAGE)
+        .groupBy(*MESSAGE, "key")
         .agg(
             F.count_if(~F.col("behind")).alias("_failed"),
             F.max_by("handler", "failed_at").alias("handler"),

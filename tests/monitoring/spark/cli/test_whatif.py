@@ -118,6 +118,7 @@ def outcome(handler: str | None, messages: int) -> Outcome:
 ANSWER = WhatIf(
     "[red]t", Policy(3, (1, 5, 5), 0.15), True, outcome(None, 2_000),
     (outcome("bill", 1_500), outcome("\x1b[31m[b]evil", 500)), LeftOut(3, 0, 2, 0), ASSUMPTIONS,
+    messages=2_003,
 )  # fmt: skip
 
 
@@ -128,7 +129,7 @@ def test_the_tables_say_what_the_numbers_rest_on() -> None:
         console.print(part)
     text = console.export_text()
     assert "Through 3 redeliveries after 1s, 5s (2 times), with up to 15% jitter" in text
-    assert "2,000 messages that failed, of [red]t" in text
+    assert "2,000 of 2,003 messages that failed, of [red]t" in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "recovered 1,900 1,800 1,700 \u2013 1,950 \u2212100" in rows
     assert "dead letters 100 200 50 \u2013 300 +100" in rows

@@ -128,6 +128,23 @@ class Oracle:
             if replays
         )
 
+    def healed(self) -> dict[tuple[object, ...], tuple[int, int]]:
+        """By handler and cause of the dead letter: replays, and how many of them recovered."""
+        causes: dict[tuple[Message, int], tuple[object, ...]] = {}
+        for row in self.rows[self.rows.stage == "dlq"].itertuples():
+            if not pd.isna(row.origin_offset):
+                message = (row.group, row.origin_topic, int(row.origin_partition),
+                           int(row.origin_offset))  # fmt: skip
+                named = (row.error_fingerprint, row.error_type, row.reason, "unknown")
+                cause = next(name for name in named if not pd.isna(name))
+                causes[message, row.replays] = row.group, row.handler, cause
+        told: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0, 0])
+        for (message, replays), life in self.lives.items():
+            if (before := causes.get((message, replays - 1))) is not None:
+                told[before][0] += 1
+                told[before][1] += life.outcome == "recovered"
+        return {cause: (replayed, healed) for cause, (replayed, healed) in told.items()}
+
     def keys(self) -> Counter[tuple[object, ...]]:
         """Failures by group, topic and key."""
         told: Counter[tuple[object, ...]] = Counter()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from ackfloor_monitoring.spark.report.answer import (
     Bucket,
     FailureGroup,
+    FarRecord,
     Handler,
     HotKey,
     HotPartition,
@@ -33,7 +34,7 @@ def failure_group(
     sample = Sample(f"orders--billing--{EVIL}", 3, 7, EVIL * 10)
     return FailureGroup(
         "billing", handler, cause, None, "KeyError", failures, 2, failures / 50,
-        first, DAYS[2], ("1.0", "1.1"), (failures - 1, 0, 1), sample,
+        first, DAYS[2], ("1.0", "1.1"), (failures - 1, 0, 1), sample, 2, 1,
     )  # fmt: skip
 
 
@@ -69,6 +70,16 @@ REPORT = Report(
     traffic=(Traffic("billing", "orders", 100_000, 20, 45, 0.00045),),
     handlers=(Handler("billing", "bill", 7, 43, 2, (0.05, 1.0, 2.0, 30.0)),),
     replays=(Replayed("billing", "bill", 6, 5, 1, 0, 0),),
+)
+FAR = replace(
+    REPORT,
+    far_records=13,
+    far=tuple(
+        FarRecord(
+            "billing", "bill", EVIL, 0, n, datetime(2090, 1, 1, tzinfo=UTC) - timedelta(days=n), NOW
+        )
+        for n in range(10)
+    ),
 )
 UNKNOWN = replace(
     REPORT,

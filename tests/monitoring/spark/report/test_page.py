@@ -14,7 +14,7 @@ import pytest
 from ackfloor import MissingExtra
 from ackfloor_monitoring.spark.report.page import charts, page, sections
 from ackfloor_monitoring.spark.report.page.page import html_page
-from tests.monitoring.spark.report.samples import EVIL, REPORT, TOTALS, UNKNOWN
+from tests.monitoring.spark.report.samples import EVIL, FAR, REPORT, TOTALS, UNKNOWN
 
 
 class Page(HTMLParser):
@@ -89,6 +89,7 @@ def test_numbers_are_on_the_page(made: Page) -> None:
         "0.00045",
         "Of 6 replayed dead letters 5 recovered.",
         "3 more causes",
+        "1 of 2",
     ):
         assert told in made.text.replace("\u00a0", " ")
 
@@ -98,6 +99,45 @@ def test_what_waits_behind_another_record_is_told_where_there_is_any() -> None:
     told = sections.notes(replace(REPORT, totals=replace(TOTALS, behind=1_234)), {})
     assert "6 replays. 1,234 did not fail: they wait, or were given up, behind" in told
     assert "did not fail" not in sections.notes(REPORT, {})
+
+
+def test_records_with_a_wrong_clock_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at the top, all that are known at the foot; names in them are text."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    told = Page(html_page(FAR)).text.replace("\u00a0", " ")
+    assert told.count("13 records with a time far from all others, in no chart and no time") == 2
+    assert (
+        "1 Jan 2090 00:00 in " + EVIL.replace("\x1b", "\\x1b") + "/0/0 (written 10 Mar 2026" in told
+    )
+    assert told.count("30 Dec 2089") == 2
+    assert told.count("29 Dec 2089") == 1
+    assert "; and 10 more." in told
+    assert "; and 3 more." in told
+    assert "far from all others" not in Page(html_page(REPORT)).text
+
+
+def test_what_is_drawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trend is one shape; of many handlers and attempts a chart has those with most."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    group = replace(REPORT.failure_groups[0], trend=(1,) * 97)
+    many = replace(
+        REPORT,
+        failure_groups=(group,) * 300,
+        times=tuple(replace(REPORT.times[0], handler=f"h{n}", dead_messages=n) for n in range(99)),
+        funnel=tuple(replace(REPORT.funnel[0], attempt=n) for n in range(1, 200)),
+    )
+    made = Page(html_page(many))
+    assert made.elements.count("path") == 300 + len(REPORT.new)
+    assert "rect" not in made.elements
+    lines = charts.times(many)["data"]
+    assert {line["y"][0] for line in lines} == {f"billing / h{n}" for n in range(87, 99)}
+    assert all(len(bar["y"]) == charts.MOST_STEPS for bar in charts.funnel(many.funnel)["data"])
+    assert made.text.count("failure 199") == 1
+
+
+def test_dates_have_their_year(made: Page) -> None:
+    """A table may hold years."""
+    assert "1 Mar 2026 00:00" in made.text
 
 
 def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

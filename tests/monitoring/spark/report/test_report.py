@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
+from ackfloor import RetryPolicy
 from ackfloor.commits import Settled
+from ackfloor_monitoring.spark.audit.audit_job import audit
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import UnknownRelease
+from ackfloor_monitoring.spark.table.table_frames import with_derived
+from ackfloor_monitoring.spark.whatif.build import what_if
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet
 from tests.monitoring.spark.failure_rows import dead, frame
@@ -109,6 +113,21 @@ def test_failure_groups(told: Told) -> None:
         assert list(sample.event_time) == [rows.event_time.max()]
         assert list(sample.error_message) == [group.sample.error_message]
     assert [g.failures for g in found] == sorted((g.failures for g in found), reverse=True)
+
+
+def test_what_replays_healed_is_told_by_cause(told: Told) -> None:
+    """Of the cause of the dead letter that was replayed, whatever its next life died of."""
+    expected = told.oracle.healed()
+    found = {
+        (g.group, g.handler, g.cause): (g.replayed, g.healed)
+        for g in told.report.failure_groups
+        if g.replayed
+    }
+    assert found == expected
+    assert sum(healed for _, healed in found.values()) > 0
+    assert sum(replayed for replayed, _ in found.values()) <= sum(
+        r.replayed for r in told.report.replays
+    )
 
 
 def test_new_since_a_time(told: Told) -> None:
@@ -231,6 +250,55 @@ def test_what_waits_behind_another_record_did_not_fail(spark: SparkSession, told
     before = told.report
     totals = replace(before.totals, records=before.totals.records + len(rows), behind=len(rows))
     assert report == replace(before, totals=totals)
+
+
+def test_a_message_is_counted_alike_everywhere(spark: SparkSession, told: Told) -> None:
+    """By the column of the table in SQL, by the report, by the audit and by what-if."""
+    rows = with_derived(told.failures)
+    counted = rows.where("kind <> 'behind'").selectExpr("count(DISTINCT message)").collect()
+    audited = audit(spark, told.failures, None, grace_s=300, most=1)
+    replayed = what_if(told.failures, told.commits, RetryPolicy(), table="month")
+    assert {counted[0][0], audited.messages, replayed.messages} == {told.report.totals.messages}
+    kinds = {row["kind"]: row["count"] for row in rows.groupBy("kind").count().collect()}
+    totals = told.report.totals
+    assert kinds == {"failure": totals.failures + totals.hops, "replay": totals.replays}
+
+
+def test_a_wrong_clock_changes_no_axis(spark: SparkSession, told: Told) -> None:
+    """Failures of 1970 and 2090 count and are named; charts and times are as without them."""
+    cause = told.report.failure_groups[0]
+    base = {
+        "group": cause.group, "handler": cause.handler, "error_type": cause.error_type,
+        "error_fingerprint": cause.fingerprint, "release": "0.9.5", "kafka_time": SINCE,
+        "origin_topic": "receipts", "origin_partition": 0, "key": b"k", "replays": None,
+        "first_failed_at": SINCE,
+    }  # fmt: skip
+    early, late = datetime(1970, 1, 1, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC)
+    rows = [
+        dead(1, **base | {"event_time": early, "day": early.date()}, origin_offset=10**9),
+        dead(2, **base | {"event_time": late, "day": late.date()}, origin_offset=10**9 + 1),
+        dead(3, **base | {"event_time": cause.first, "day": cause.first.date(),
+                          "first_failed_at": late}, origin_offset=10**9 + 2, attempt=None),
+    ]  # fmt: skip
+    report = build_report(
+        told.failures.unionByName(frame(spark, rows)), lambda _: told.commits, table="month",
+        since=Since(SINCE), made_at=NOW,
+    )  # fmt: skip
+    before = told.report
+    for name in ("first", "last", "bucket_s", "buckets", "since", "times"):
+        assert getattr(report, name) == getattr(before, name), name
+    assert report.totals.failures == before.totals.failures + 3
+    assert sum(b.failures for b in report.over_time) == before.totals.failures + 1
+    (changed,) = [g for g in report.failure_groups if g.cause == cause.cause]
+    assert (changed.failures, changed.first, changed.last) == (
+        cause.failures + 3, cause.first, cause.last
+    )  # fmt: skip
+    assert {g.cause for g in report.new} == {g.cause for g in before.new}
+    assert min(step.attempt for step in report.funnel) == 1
+    assert report.far_records == 2
+    assert [(far.offset, far.failed_at, far.written_at) for far in report.far] == [
+        (2, late, SINCE), (1, early, SINCE)
+    ]  # fmt: skip
 
 
 def test_json_is_the_whole_report(told: Told) -> None:

@@ -71,6 +71,27 @@ def test_a_cause_is_summed_up_over_time_and_releases() -> None:
     assert (cause["error_type"], cause["fingerprint"]) == ("KeyError", "cafe")
 
 
+def test_a_wrong_clock_is_no_first_and_no_last() -> None:
+    """What lies outside of the period has no stretch: it counts, and its time says nothing."""
+    far = {"start": None, "first": -900, "last": 9_000, "handler": "bill"}
+    counts = counted({"first": 3, "last": 8}, far)
+    (cause,) = sums.failure_groups(counts)
+    assert (cause["failures"], cause["first"], cause["last"]) == (2, 3, 8)
+    assert cause["trend"].get(0) == 1
+    assert sums.over_time(counts) == [
+        {"start": 0, "group": "billing", "handler": "bill", "reason": "error", "failures": 1}
+    ]
+    assert sums.releases(counts) == {"1.0": 3}
+    renamed = sums.topic_handlers(counted({"handler": "charge", "last": 9}, far))
+    assert renamed["handler"].to_pylist() == ["charge"]
+
+
+def test_a_cause_with_no_other_time_has_the_wrong_one() -> None:
+    """It was seen, and when is all that is known of it."""
+    (cause,) = sums.failure_groups(counted({"start": None, "first": -900, "last": -900}))
+    assert (cause["first"], cause["last"]) == (-900, -900)
+
+
 def test_rows_without_names_stand_for_themselves() -> None:
     """Foreign records name no handler: they are counted, first."""
     rows = sums.over_time(counted({}, {"handler": None}, {"handler": None, "failures": 2}))

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.terminal import report_tables
-from tests.monitoring.spark.report.samples import REPORT, UNKNOWN
+from tests.monitoring.spark.report.samples import FAR, REPORT, UNKNOWN
 
 
 def printed(report: Report, width: int) -> str:
@@ -30,6 +30,14 @@ def test_names_are_printed_as_they_are() -> None:
     told = printed(REPORT, 300)
     assert "<img src=x onerror=alert(1)>\\x1b[31m" in told
     assert "\x1b" not in told
+
+
+def test_records_with_a_wrong_clock_are_named() -> None:
+    """Three of them, and how many more."""
+    told = " ".join(printed(FAR, 200).split())
+    assert "13 records with a time far from all others" in told
+    assert "30 Dec 2089 00:00" in told
+    assert "; and 10 more." in told
 
 
 def test_all_sections_are_there() -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor_monitoring.spark.report.build import bucket_s
 from ackfloor_monitoring.spark.report.formatting import multiple, percent, seconds, spark, stretch
 from ackfloor_monitoring.spark.report.parts import key_text
+from ackfloor_monitoring.spark.report.time_axis import stretch_s
 from tests.monitoring.spark.report.samples import REPORT
 
 
@@ -54,10 +54,11 @@ def test_keys_are_text_where_they_can_be() -> None:
     [
         (80, "5 seconds"), (1_200, "minute"), (7_200, "5 minutes"), (40_000, "30 minutes"),
         (100_000, "hour"), (600_000, "6 hours"), (2_600_000, "day"),
+        (30_000_000, "week"), (90_000_000, "4 weeks"),
     ],
 )  # fmt: skip
 def test_a_stretch_of_time_fits_the_period(period_s: float, words: str) -> None:
     """Some dozen columns, whether a demo of a minute is looked at or a month."""
-    length_s = bucket_s(period_s)
+    length_s = stretch_s(period_s)
     assert 16 <= period_s / length_s <= 90
     assert stretch(replace(REPORT, bucket_s=length_s)) == words

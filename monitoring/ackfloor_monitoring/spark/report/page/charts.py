@@ -31,6 +31,8 @@ _OUTCOMES = (
 _NAMES = {"autorange": "reversed", "type": "category", "ticklabelstandoff": 6}
 _MOST_SERIES = len(_COLOURS)
 _MOST_KEYS = 12
+MOST_TIMES = 12
+MOST_STEPS = 30
 
 
 def over_time(report: Report, name: Callable[[Bucket], str]) -> Figure:
@@ -60,15 +62,18 @@ def over_time(report: Report, name: Callable[[Bucket], str]) -> Figure:
 
 
 def funnel(steps: Sequence[Step]) -> Figure:
-    """What became of a handler's messages after each failed delivery, as shares of all."""
+    """What became of a handler's messages after each of the first failed deliveries."""
+    further = [after.failed for after in steps[1:]] + [0]
+    steps = steps[:MOST_STEPS]
     labels = [step_label(step) for step in steps]
     bars = []
     for field, title, colour, pattern in _OUTCOMES:
         numbers = [getattr(step, field) for step in steps]
         if any(numbers):
             bars.append(_part(title, numbers, labels, _marker(colour, pattern)))
-    further = [after.failed for after in steps[1:]] + [0]
-    bars.append(_part("failed again", further, labels, _marker("rgba(128,128,128,0.25)", "")))
+    bars.append(
+        _part("failed again", further[:MOST_STEPS], labels, _marker("rgba(128,128,128,0.25)", ""))
+    )
     layout = _layout(barmode="stack", yaxis=_NAMES, xaxis=_counts("messages"))
     return {"data": bars, "layout": layout}
 
@@ -80,13 +85,15 @@ def step_label(step: Step) -> str:
 
 
 def times(report: Report) -> Figure:
-    """Seconds to recovery and to death: a line from p50 to p99 for each handler."""
+    """Seconds to recovery and to death: a line from p50 to p99 for the handlers with most."""
     lines: list[Figure] = []
+    largest = sorted(report.times, key=lambda row: -(row.recovered_messages + row.dead_messages))
+    shown_rows = [row for row in report.times if row in largest[:MOST_TIMES]]
     for field, title, colour, symbol in (
         ("to_recover_s", "to recover, at least", "#4a9c6d", "circle"),
         ("to_death_s", "to the dead-letter topic", "#d1495b", "x"),
     ):
-        for row in report.times:
+        for row in shown_rows:
             spread = getattr(row, field)
             if spread is None:
                 continue

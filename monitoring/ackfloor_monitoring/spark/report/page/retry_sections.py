@@ -35,7 +35,7 @@ def funnel(report: Report, figures: Figures) -> str:
         numbers = _steps_table(steps)
         if at < _MOST_HANDLERS:
             figures[f"funnel-{at}"] = charts.funnel(steps)
-            height = 120 + 34 * len(steps)
+            height = 120 + 34 * min(len(steps), charts.MOST_STEPS)
             parts += [
                 f"<h3>{text(name)}</h3>",
                 chart(f"funnel-{at}", height, f"what each retry of {name} saved"),
@@ -70,6 +70,7 @@ def _steps_table(steps: Sequence[Step]) -> str:
 def times(report: Report, figures: Figures) -> str:
     """How long recovery and death take."""
     figures["spread"] = charts.times(report)
+    height = 110 + 46 * min(len(report.times), charts.MOST_TIMES)
     heads = (
         "Handler", "Recovered", "p50, at least", "p95, at least", "p99, at least",
         "Dead", "p50", "p95", "p99",
@@ -90,7 +91,7 @@ def times(report: Report, figures: Figures) -> str:
         "From a message's first failure to its recovery, or to the dead-letter topic: half are "
         "faster than p50, 99 of 100 faster than p99. Times to recover are at least so long: when "
         "exactly a retry succeeded is not recorded.",
-        chart("spread", 110 + 46 * len(report.times), "times to recovery and death by handler"),
+        chart("spread", height, "times to recovery and death by handler"),
         table(heads, rows, numbers=8, cards=True),
     )
 

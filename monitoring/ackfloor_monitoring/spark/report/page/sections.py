@@ -10,9 +10,11 @@ from ackfloor_monitoring.spark.report.formatting import (
     UNKNOWN_NOTE,
     cause_name,
     count,
+    far_note,
+    healed,
+    moment,
     owner,
     percent,
-    short_moment,
     since_text,
     some,
     source,
@@ -64,7 +66,8 @@ def causes(report: Report, figures: Figures) -> str:  # noqa: ARG001
         parts.append(details(some(len(rest), "more cause"), _groups_table(rest, report)))
     lead = (
         "Failures with the same error at the same place in the code are one cause. The trend has "
-        f"a column for each {stretch(report)} of the whole period."
+        f"a column for each {stretch(report)} of the whole period. Healed are, of the dead letters "
+        "that were replayed, those that recovered."
     )
     return section(
         "causes",
@@ -82,7 +85,16 @@ def new(report: Report, figures: Figures) -> str:  # noqa: ARG001
 
 
 def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
-    heads = ("Cause", "Trend", "First and last seen", "Releases", "Share", "Failures", "Dead")
+    heads = (
+        "Cause",
+        "Trend",
+        "First and last seen",
+        "Releases",
+        "Share",
+        "Failures",
+        "Dead",
+        "Healed",
+    )
     rows = [
         (
             _cause(group, report),
@@ -92,14 +104,15 @@ def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
             bar(group.share) + text(percent(group.share)),
             count(group.failures),
             count(group.dead),
+            text(healed(group)),
         )
         for group in groups
     ]
-    return table(heads, rows, numbers=3, cards=True)
+    return table(heads, rows, numbers=4, cards=True)
 
 
 def _seen(group: FailureGroup) -> str:
-    first, last = (text(short_moment(time)) for time in (group.first, group.last))
+    first, last = (text(moment(time)) for time in (group.first, group.last))
     return f'<span class="time">{first}<br>{last}</span>'
 
 
@@ -182,6 +195,8 @@ def notes(report: Report, figures: Figures) -> str:  # noqa: ARG001
             f"{some(totals.unreadable, 'record')} with headers that could not be read, counted "
             "with what could be."
         )
+    if report.far_records:
+        notes.append(far_note(report, len(report.far)))
     if report.failure_groups_left_out:
         notes.append(f"{some(report.failure_groups_left_out, 'rarer cause')} left out.")
     items = "".join(f"<li>{text(each)}</li>" for each in notes)
