@@ -23,6 +23,12 @@ from ackfloor_monitoring.spark.spark_errors import (
 )
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table.columns import (
+    FAILURE,
+    PARTITIONED_BY,
+    TABLE_VERSION,
+    TABLE_VERSION_PROPERTY,
+)
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
@@ -194,6 +200,27 @@ def test_what_retention_took_is_told(spark: SparkSession, scene: Scene) -> None:
     assert scene.ingest(spark).stored.gone == 7
     assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
     assert scene.counts(spark) == {"dlq": 8}
+
+
+def test_a_table_of_an_earlier_release_is_read_and_gets_the_columns_that_it_lacks(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
+    """In the old rows a new column is null; the next ingest goes on where they end."""
+    scene.create("dlq")
+    scene.produce("dlq", 3)
+    scene.ingest(spark)
+    earlier = str(tmp_path / "earlier")
+    rows = spark.read.format("delta").load(scene.table).drop("idempotency_key", "attempt")
+    rows.write.format("delta").partitionBy(*PARTITIONED_BY).save(earlier)
+    version = f"'{TABLE_VERSION_PROPERTY}' = '{TABLE_VERSION}'"
+    spark.sql(f"ALTER TABLE delta.`{earlier}` SET TBLPROPERTIES ({version})")
+    lacking = store.read_failures(spark, earlier).select("idempotency_key", "attempt")
+    assert [tuple(row) for row in lacking.collect()] == [(None, None)] * 3
+    scene.produce("dlq", 2)
+    assert scene.ingest(spark, table=earlier).stored.records == 2
+    assert {each.name for each in FAILURE} == set(spark.read.format("delta").load(earlier).columns)
+    found = store.read_failures(spark, earlier).select("attempt").collect()
+    assert sum(row["attempt"] is not None for row in found) == 2
 
 
 def test_a_folder_of_something_else_is_refused(

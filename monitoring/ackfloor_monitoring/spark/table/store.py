@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from ackfloor_monitoring.spark.table.table_frames import with_derived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 WRITER_PROPERTY = "ackfloor.writer"
 CLEANED_PROPERTY = "ackfloor.cleaned"
@@ -61,17 +62,22 @@ _PROPERTIES = {
 def read_failures(spark: SparkSession, table: str) -> DataFrame:
     """The table, with the columns of `FAILURE` and `DERIVED`.
 
+    A column that an earlier release did not know is null until an ingest has added it.
+
     Raises:
         TableRefused: there is none, or it is not ours, or of another version.
     """
     _check_version(table, _properties(spark, table))
-    return with_derived(spark.read.format("delta").load(table))
+    rows = spark.read.format("delta").load(table)
+    unknown = {each.name: F.lit(None).cast(each.dataType) for each in _unknown_to(rows)}
+    return with_derived(rows.withColumns(unknown))
 
 
 def open_table(spark: SparkSession, table: str) -> bool:
     """Create the table where there is none, and check its version where there is one.
 
-    Sets the session's options for writing. Returns whether there was none.
+    One of an earlier release gets the columns that it lacks. Sets the session's options for
+    writing. Returns whether there was none.
 
     Raises:
         TableRefused: the folder holds something else, or a table of another version.
@@ -88,6 +94,7 @@ def open_table(spark: SparkSession, table: str) -> bool:
         _create(spark, table)
         return True
     _check_version(table, found)
+    _add_columns(spark, table)
     return False
 
 
@@ -188,13 +195,28 @@ def _set(spark: SparkSession, table: str, name: str, value: str) -> None:
         spark.sql(f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
+def _unknown_to(rows: DataFrame) -> list[StructField]:
+    """The columns that came after the table was made."""
+    return [each for each in FAILURE if each.name not in rows.columns]
+
+
+def _add_columns(spark: SparkSession, table: str) -> None:
+    """Give the table what it lacks: only its description changes, no file is rewritten."""
+    with readable_store_errors(table):
+        if lacking := _unknown_to(spark.read.format("delta").load(table)):
+            spark.sql(f"ALTER TABLE {_name(table)} ADD COLUMNS ({_declared(lacking)})")
+
+
+def _declared(columns: Iterable[StructField]) -> str:
+    return ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in columns)
+
+
 def _create(spark: SparkSession, table: str) -> None:
-    columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in FAILURE)
     given = {**_PROPERTIES, CLEANED_PROPERTY: datetime.now(UTC).date().isoformat()}
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
     with readable_store_errors(table):
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {_name(table)} ({columns}) USING delta "
+            f"CREATE TABLE IF NOT EXISTS {_name(table)} ({_declared(FAILURE)}) USING delta "
             f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONED_BY)}) "
             f"TBLPROPERTIES ({properties})"
         )
