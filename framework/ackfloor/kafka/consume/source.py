@@ -218,14 +218,20 @@ class KafkaSource:
         if self._silent and watch.steady():
             self._silent.clear()
             self._membership.take_up()
-        elif not self._silent and (why := watch.silence()):
-            group = self._config["group.id"]
-            log.warning(
-                "the coordinator of group %s has given %s: its session may be over, so this worker "
-                "handles nothing until it answers", group, why,
-            )  # fmt: skip
-            self._silent[f"group {group}"] = Trouble(UNCONFIRMED, why, LOOK_CLOSER)
+        elif why := watch.silence():
+            # Also what came since: a member that was thrown out joined anew, and is silent again.
+            self._note_silence(why)
             self._membership.suspend()
+
+    def _note_silence(self, why: str) -> None:
+        if self._silent:
+            return
+        group = self._config["group.id"]
+        log.warning(
+            "the coordinator of group %s has given %s: its session may be over, so this worker "
+            "handles nothing until it answers", group, why,
+        )  # fmt: skip
+        self._silent[f"group {group}"] = Trouble(UNCONFIRMED, why, LOOK_CLOSER)
 
     def _read(self, timeout_s: float) -> int:
         count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -20,6 +21,7 @@ from ackfloor.core.records.record import CommitPosition
 from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.kafka.consume import session_watch
 from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
+from ackfloor.kafka.consume.membership import Membership
 from ackfloor.kafka.consume.session_watch import Session, SessionWatch
 from ackfloor.kafka.consume.source import KafkaSource
 from tests.framework.kafka.consume.test_membership import opened
@@ -160,6 +162,64 @@ def test_a_reader_that_is_no_member_has_no_session() -> None:
     """In broadcast mode the settings of the group's consumers hold as well."""
     source = KafkaBroadcastSource(options_of("127.0.0.1:1", "broker"), "g")
     assert source._session_watch is None
+
+
+class Member:
+    """What a source does with its partitions, in place of a membership."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def suspend(self) -> None:
+        """Give them up."""
+        self.done.append("suspend")
+
+    def take_up(self) -> None:
+        """Go on with them."""
+        self.done.append("take up")
+
+
+class Watched:
+    """What a watch says, in place of one that asks."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        self.is_steady = False
+
+    def silence(self) -> str:
+        """Why the member may have been thrown out."""
+        return self.why
+
+    def steady(self) -> bool:
+        """Whether it is known to be a member."""
+        return self.is_steady
+
+
+def looked_at() -> tuple[Member, Watched, Callable[[], None]]:
+    """A source that has joined no group, and what looks at its session."""
+    source = KafkaSource(options_of("127.0.0.1:1", "broker"), "g")
+    member, watched = Member(), Watched()
+    source._membership = cast("Membership", member)
+    return member, watched, lambda: source._look_at_session(cast("SessionWatch", watched))
+
+
+def test_what_comes_between_two_silences_is_given_up_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Thrown out, it joins anew and gets partitions; silent again before answers were steady."""
+    member, watched, look = looked_at()
+    watched.why = "no answer for 41 s"
+    look()
+    assert member.done == ["suspend"]
+    watched.why = ""
+    look()
+    watched.why = "no answer for 41 s"
+    look()
+    assert member.done == ["suspend", "suspend"]
+    watched.why, watched.is_steady = "", True
+    look()
+    assert member.done[2:] == ["take up"]
+    assert len(caplog.records) == 1
 
 
 def silenced(
