@@ -103,10 +103,13 @@ class SessionWatch:
         return f"no answer for {silent_s:.0f} s: {why}"
 
     def steady(self) -> bool:
-        """Whether answers have come for long enough to know that the member is still one."""
+        """Whether answers have come for long enough to know that the member is still one.
+
+        Between two requests that were answered: time after the last one says nothing yet.
+        """
         if self._why:
             return False
-        return time.monotonic() - self._unbroken_s > self.session.heartbeat_s * 1.5
+        return self._heard_s - self._unbroken_s > self.session.heartbeat_s * 1.5
 
     def _run(self, consumer: Consumer, topic: str) -> None:
         self._learn()

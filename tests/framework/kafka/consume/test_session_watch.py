@@ -47,6 +47,8 @@ class Coordinator:
         self.asked = 0
         self.standing = threading.Event()
         self.standing.set()
+        #: Whether it answers once and is silent again.
+        self.once = False
 
     def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
         """An answer, or the client's error."""
@@ -54,6 +56,8 @@ class Coordinator:
         self.standing.wait()
         if self.away:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if self.once:
+            self.standing.clear()
         return partitions
 
 
@@ -96,7 +100,19 @@ def test_answers_have_to_come_for_longer_than_a_heartbeat(
     coordinator.away = False
     until(lambda: not watch.silence())
     until(watch.steady)
-    assert time.monotonic() - watch._unbroken_s > SHORT.heartbeat_s
+    assert watch._heard_s - watch._unbroken_s > SHORT.heartbeat_s
+
+
+def test_one_answer_does_not_say_that_the_member_is_still_one(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """The next request hangs: time that passes meanwhile is no answer."""
+    coordinator.away = True
+    until(watch.silence)
+    coordinator.away, coordinator.once = False, True
+    until(lambda: not watch._why)
+    time.sleep(SHORT.heartbeat_s * 2)
+    assert not watch.steady()
 
 
 def test_a_process_that_stood_still_has_not_been_silent(
