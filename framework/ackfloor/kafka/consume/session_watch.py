@@ -26,7 +26,11 @@ import time
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 
 from ackfloor.kafka.client.admin_client import quiet_admin
 from ackfloor.kafka.client.client_errors import error_text
@@ -40,13 +44,27 @@ REQUEST_S = 5.0
 NOBODYS = 2**31 - 1
 #: How often in a session the coordinator is asked.
 ASKED_IN_A_SESSION = 15
+#: The group is asked for its session again after this time, because it may be altered; the first
+#: times sooner, while nobody has told it.
+LEARN_AGAIN_S = 60.0
+LEARN_SOON_S = 2.0
 
 
 class Session(NamedTuple):
     """How long a member may be silent, and how often it lets itself be heard, in seconds."""
 
-    timeout_s: float = 45.0
-    heartbeat_s: float = 5.0
+    timeout_s: float
+    heartbeat_s: float
+
+    @property
+    def ask_every_s(self) -> float:
+        """How long to wait between two requests."""
+        return self.timeout_s / ASKED_IN_A_SESSION
+
+    @property
+    def patience_s(self) -> float:
+        """How long a request may take: what is slow is not silent, as for the client itself."""
+        return min(self.heartbeat_s, REQUEST_S)
 
     @property
     def limit_s(self) -> float:
@@ -55,6 +73,11 @@ class Session(NamedTuple):
         Where heartbeats are so rare that one missed ends the session, half of it has to do.
         """
         return max(self.timeout_s - self.heartbeat_s, self.timeout_s / 2)
+
+
+#: Until the group has told its own: the shortest session and the rarest heartbeats that brokers
+#: admit, unless they are set up otherwise.
+UNKNOWN = Session(timeout_s=45.0, heartbeat_s=15.0)
 
 
 class SessionWatch:
@@ -71,8 +94,11 @@ class SessionWatch:
     def __init__(self, options: KafkaOptions, group: str) -> None:
         self._admin_config = admin_config(options)
         self._group = group
-        #: The brokers' default until they have told the group's own.
-        self.session = Session()
+        self.session = UNKNOWN
+        #: When the group is asked for it again (monotonic seconds), how long after the last time,
+        #: and whether the log says that nobody tells it.
+        self._learn_at_s, self._learn_wait_s = 0.0, LEARN_SOON_S
+        self._said_unknown = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         #: When the last request that was answered was sent (monotonic seconds), and the first one
@@ -82,10 +108,15 @@ class SessionWatch:
         self._why = ""
 
     def start(self, consumer: Consumer, topic: str) -> None:
-        """Begin to ask through a member's client; about a topic that it may read."""
+        """Begin to ask through a member's client; about a topic that it may read.
+
+        Raises:
+            ConfigError: the admin client refuses a property.
+        """
+        admin, _ = quiet_admin(self._admin_config)
         self._heard_s = self._unbroken_s = time.monotonic()
         self._thread = threading.Thread(
-            target=self._run, args=(consumer, topic), name="ackfloor:session", daemon=True
+            target=self._run, args=(consumer, topic, admin), name="ackfloor:session", daemon=True
         )
         self._thread.start()
 
@@ -111,35 +142,54 @@ class SessionWatch:
             return False
         return self._heard_s - self._unbroken_s > self.session.heartbeat_s * 1.5
 
-    def _run(self, consumer: Consumer, topic: str) -> None:
-        self._learn()
+    def _run(self, consumer: Consumer, topic: str, admin: AdminClient) -> None:
         asked = TopicPartition(topic, NOBODYS)
-        every_s = self.session.timeout_s / ASKED_IN_A_SESSION
-        # As long as the client waits for a heartbeat: what is slow is not silent.
-        patience_s = min(self.session.heartbeat_s, REQUEST_S)
-        while not self._ending.wait(every_s):
-            began_s = time.monotonic()
-            try:
-                consumer.committed([asked], timeout=patience_s)
-            except KafkaException as exc:
-                self._why = error_text(exc)
-            else:
-                if self._why:
-                    self._unbroken_s = began_s
-                self._heard_s, self._why = began_s, ""
+        while True:
+            # Not while nobody answers: it would only delay the next request.
+            if not self._why and time.monotonic() >= self._learn_at_s:
+                self._learn(admin)
+            if self._ending.wait(self.session.ask_every_s):
+                return
+            self._ask(consumer, asked)
 
-    def _learn(self) -> None:
-        """Ask for the group's session; without an answer it is the brokers' default."""
-        resource = ConfigResource(ResourceType.GROUP, self._group)
-        admin, _ = quiet_admin(self._admin_config)
+    def _ask(self, consumer: Consumer, asked: TopicPartition) -> None:
+        began_s = time.monotonic()
         try:
-            asked = admin.describe_configs([resource], request_timeout=REQUEST_S)[resource]
-            found = asked.result(REQUEST_S + 1.0)
-            timeout, heartbeat = (
-                int(found[f"consumer.{name}.ms"].value) / 1000
-                for name in ("session.timeout", "heartbeat.interval")
-            )
-        except (KafkaException, TimeoutError, KeyError, TypeError, ValueError) as exc:
-            log.debug("the session of group %s is not known: %s", self._group, exc)
+            consumer.committed([asked], timeout=self.session.patience_s)
+        except KafkaException as exc:
+            self._why = error_text(exc)
         else:
-            self.session = Session(timeout, heartbeat)
+            if self._why:
+                self._unbroken_s = began_s
+            self._heard_s, self._why = began_s, ""
+
+    def _learn(self, admin: AdminClient) -> None:
+        """Ask for the group's session; without an answer what is known of it stays."""
+        try:
+            self.session = self._read_session(admin)
+        except (KafkaException, TimeoutError, KeyError, TypeError, ValueError) as exc:
+            self._say_unknown(exc)
+            self._learn_wait_s = min(2 * self._learn_wait_s, LEARN_AGAIN_S)
+        else:
+            self._learn_wait_s = LEARN_AGAIN_S
+        self._learn_at_s = time.monotonic() + self._learn_wait_s
+
+    def _read_session(self, admin: AdminClient) -> Session:
+        resource = ConfigResource(ResourceType.GROUP, self._group)
+        patience_s = self.session.patience_s
+        asked = admin.describe_configs([resource], request_timeout=patience_s)[resource]
+        found = asked.result(patience_s + 1.0)
+        timeout_s, heartbeat_s = (
+            int(found[f"consumer.{name}.ms"].value) / 1000
+            for name in ("session.timeout", "heartbeat.interval")
+        )
+        return Session(timeout_s, heartbeat_s)
+
+    def _say_unknown(self, why: Exception) -> None:
+        first = self.session is UNKNOWN and not self._said_unknown
+        self._said_unknown = True
+        log.log(
+            logging.INFO if first else logging.DEBUG,
+            "group %s does not tell its session (%s): it is taken to last %g s, with a heartbeat "
+            "in %g s", self._group, why, *self.session,
+        )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -19,10 +22,11 @@ from confluent_kafka.admin import (
 
 from ackfloor.core.records.record import CommitPosition
 from ackfloor.core.records.record import TopicPartition as Partition
+from ackfloor.kafka.client.admin_client import quiet_admin
 from ackfloor.kafka.consume import session_watch
 from ackfloor.kafka.consume.broadcast_source import KafkaBroadcastSource
 from ackfloor.kafka.consume.membership import Membership
-from ackfloor.kafka.consume.session_watch import Session, SessionWatch
+from ackfloor.kafka.consume.session_watch import UNKNOWN, Session, SessionWatch
 from ackfloor.kafka.consume.source import KafkaSource
 from tests.framework.kafka.consume.test_membership import opened
 from tests.framework.kafka.wire import (
@@ -70,7 +74,7 @@ def coordinator() -> Coordinator:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator) -> Any:
     """A watch of a short session, which asks the coordinator."""
-    monkeypatch.setattr(SessionWatch, "_learn", lambda self: None)
+    monkeypatch.setattr(SessionWatch, "_learn", lambda self, admin: None)
     made = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
     made.session = SHORT
     made.start(cast("Consumer", coordinator), "orders")
@@ -133,14 +137,87 @@ def test_it_stops_a_heartbeat_before_its_session_can_end() -> None:
     assert Session(6.0, 5.0).limit_s == 3.0
 
 
-def test_a_session_that_nobody_tells_is_the_brokers_default(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_session_that_nobody_tells_is_the_shortest_with_the_rarest_heartbeats(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where DESCRIBE_CONFIGS is not granted on the group."""
+    """Also where DESCRIBE_CONFIGS is not granted on the group; the log says so once."""
     monkeypatch.setattr(session_watch, "REQUEST_S", 0.1)
+    caplog.set_level(logging.INFO, "ackfloor.kafka")
     watch = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
-    watch._learn()
-    assert watch.session == Session(45.0, 5.0)
+    for _ in range(2):
+        watch._learn(quiet_admin(watch._admin_config)[0])
+    assert watch.session == Session(45.0, 15.0)
+    (line,) = (r.getMessage() for r in caplog.records if r.name == "ackfloor.kafka")
+    assert "group g does not tell its session" in line
+    assert "45 s, with a heartbeat in 15 s" in line
+
+
+class Brokers:
+    """Tell a group's session in place of an admin client; what is an error is raised."""
+
+    def __init__(self, *told: Session | Exception) -> None:
+        self.told = [*told]
+
+    def describe_configs(
+        self, resources: list[ConfigResource], request_timeout: float
+    ) -> dict[ConfigResource, Future[dict[str, Any]]]:
+        """The next answer; the last one for good."""
+        answer: Future[dict[str, Any]] = Future()
+        told = self.told.pop(0) if len(self.told) > 1 else self.told[0]
+        if isinstance(told, Exception):
+            answer.set_exception(told)
+        else:
+            names = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms")
+            answer.set_result(
+                {
+                    name: SimpleNamespace(value=f"{seconds * 1000:.0f}")
+                    for name, seconds in zip(names, told, strict=True)
+                }
+            )
+        return {resources[0]: answer}
+
+
+def test_a_session_that_is_told_late_or_altered_counts_from_then_on(
+    monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator
+) -> None:
+    """The broker that was asked first may have been away, and an operator may alter the group's."""
+    for name, value in (("ASKED_IN_A_SESSION", 4500), ("LEARN_SOON_S", 0), ("LEARN_AGAIN_S", 0)):
+        monkeypatch.setattr(session_watch, name, value)
+    denied = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    brokers = Brokers(denied, Session(10.0, 3.0), Session(20.0, 4.0))
+    monkeypatch.setattr(session_watch, "quiet_admin", lambda config: (brokers, []))
+    watch = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
+    known = []
+    learn = SessionWatch._learn
+
+    def learned(self: SessionWatch, admin: AdminClient) -> None:
+        learn(self, admin)
+        known.append((self.session, self.session.ask_every_s))
+
+    monkeypatch.setattr(SessionWatch, "_learn", learned)
+    watch.start(cast("Consumer", coordinator), "orders")
+    try:
+        until(lambda: len(known) > 3)
+    finally:
+        watch.stop()
+    assert [session for session, _ in known[:3]] == [UNKNOWN, (10.0, 3.0), (20.0, 4.0)]
+    assert [every_s for _, every_s in known[:3]] == [45 / 4500, 10 / 4500, 20 / 4500]
+
+
+def test_a_group_without_answers_is_not_asked_for_its_session(
+    monkeypatch: pytest.MonkeyPatch, coordinator: Coordinator
+) -> None:
+    """What waits for that answer does not ask the coordinator meanwhile."""
+    monkeypatch.setattr(session_watch, "ASKED_IN_A_SESSION", 4500)
+    monkeypatch.setattr(session_watch, "LEARN_AGAIN_S", 0)
+    learned: list[str] = []
+    watch = SessionWatch(options_of("127.0.0.1:1", "broker"), "g")
+    monkeypatch.setattr(watch, "_learn", lambda admin: learned.append(watch._why))
+    coordinator.away = True
+    watch.start(cast("Consumer", coordinator), "orders")
+    until(lambda: coordinator.asked > 5)
+    watch.stop()
+    assert set(learned) == {""}
 
 
 @pytest.mark.kafka
@@ -157,7 +234,7 @@ def test_the_group_tells_its_session(bootstrap_servers: str) -> None:
     watch = SessionWatch(options_of(bootstrap_servers, "broker"), group)
 
     def told() -> bool:
-        watch._learn()
+        watch._learn(admin)
         return watch.session == Session(50.0, 1.0)
 
     until(told)
