@@ -156,10 +156,14 @@ class Membership:
 
     def _admit(
         self, partitions: list[TopicPartition], read: Callable[[list[TopicPartition]], None]
-    ) -> None:
-        """Read partitions from their committed positions, and report them to the listener."""
+    ) -> list[TopicPartition]:
+        """Read partitions from their committed positions, and report them to the listener.
+
+        Returns the retry partitions among them that have no start: nothing was done with them.
+        """
         starts = self._starts(partitions) if partitions else []
-        self._miss(self._not_begun(partitions, starts))
+        missing = self._not_begun(partitions, starts)
+        self._miss(missing)
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
@@ -175,6 +179,7 @@ class Membership:
         if starts or not (late or self._joined):
             # Once also an empty one: a standby member without partitions is ready to take over.
             self._announce(starts)
+        return missing
 
     def _learn(self, topics: set[str]) -> None:
         """Look up topics that were assigned, and their retry topics."""
@@ -332,8 +337,9 @@ class Membership:
         """Go on with suspended partitions which the group has not taken away, where it stands."""
         partitions = [TopicPartition(*key) for key in sorted(self._suspended)]
         self._suspended.clear()
-        if partitions:
-            self._admit(partitions, self._go_on_at)
+        if partitions and (missing := self._admit(partitions, self._go_on_at)):
+            # The reader still has them. They come again, as new ones, once their start is known.
+            self._reading.forget(missing)
 
     def _go_on_at(self, targets: list[TopicPartition]) -> None:
         for target in targets:

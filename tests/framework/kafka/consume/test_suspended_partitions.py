@@ -1,0 +1,124 @@
+"""Partitions that were given up in a silence and are taken up again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ackfloor.core.records.record import StartPosition
+from ackfloor.kafka.consume import membership
+from ackfloor.kafka.consume.committer import Committer
+from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
+from ackfloor.kafka.consume.membership import Membership
+from ackfloor.kafka.consume.split_consumer import SplitConsumer
+from ackfloor.kafka.topics.topic_ids import Described, TopicIds
+from tests.framework.kafka.wire import Listener
+
+SOURCE, RETRY = "orders", "orders--g--retry--1m"
+COUNTS = {SOURCE: 1, RETRY: 1}
+DESCRIBED = {topic: Described("id", (0,)) for topic in COUNTS}
+
+
+class Client:
+    """Knows what it is assigned, and refuses what a client refuses."""
+
+    def __init__(self) -> None:
+        self.read: set[tuple[str, int]] = set()
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these as well."""
+        for partition in partitions:
+            if (partition.topic, partition.partition) in self.read:
+                raise KafkaException(KafkaError(KafkaError._CONFLICT))
+            self.read.add((partition.topic, partition.partition))
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Stop reading these."""
+        for partition in partitions:
+            self.read.remove((partition.topic, partition.partition))
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """The group's committed positions."""
+        return partitions
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching."""
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch again."""
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on elsewhere."""
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        """Look a topic up."""
+
+
+class Ids:
+    """Describes the topics, in place of an admin client."""
+
+    def __init__(self) -> None:
+        #: What a look brings, once.
+        self.news: dict[str, Described] = {}
+
+    def learn(self, topics: set[str]) -> dict[str, Described]:
+        """The topics by the brokers' answer."""
+        return {topic: DESCRIBED[topic] for topic in topics}
+
+    def look(self, *_: object) -> dict[str, Described]:
+        """What was learned since."""
+        news, self.news = self.news, {}
+        return news
+
+    def log_ranges(self, *_: object) -> dict[tuple[str, int], Any]:
+        """No ranges."""
+        return {}
+
+
+class Commits:
+    """Commits nothing."""
+
+    def forget(self, partitions: Sequence[TopicPartition]) -> None:
+        """Nothing is outstanding."""
+
+
+def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader gives it back meanwhile: it would refuse to be assigned it twice."""
+    group, reader, ids, seen = Client(), Client(), Ids(), Listener()
+    away: set[str] = set()
+
+    def resolved(
+        consumer: Consumer, committed: Sequence[TopicPartition], *_: object
+    ) -> list[StartPosition]:
+        return [StartPosition(p.topic, p.partition, 7) for p in committed if p.topic not in away]
+
+    monkeypatch.setattr(membership, "resolve", resolved)
+    member = Membership(
+        cast("Consumer", group),
+        SplitConsumer(cast("Consumer", group), cast("Consumer", reader), [RETRY]),
+        seen,
+        cast("Committer", Commits()),
+        topic_ids=cast("TopicIds", ids),
+        copartitioned=CopartitionedRetryTopics({RETRY: SOURCE}, COUNTS),
+        incremental=True,
+        start="earliest",
+    )
+    member._assigned([TopicPartition(SOURCE, 0)])
+    assert (group.read, reader.read) == ({(SOURCE, 0)}, {(RETRY, 0)})
+    member.suspend()
+    assert sorted(seen.lost) == [(SOURCE, 0), (RETRY, 0)]
+    # Its leader is away when the coordinator answers again.
+    away.add(RETRY)
+    member.take_up()
+    assert [start.topic for start in seen.starts[2:]] == [SOURCE]
+    assert (group.read, reader.read) == ({(SOURCE, 0)}, set())
+    away.clear()
+    ids.news = DESCRIBED
+    member.look()
+    assert [start.topic for start in seen.starts[2:]] == [SOURCE, RETRY]
+    assert reader.read == {(RETRY, 0)}
