@@ -261,6 +261,53 @@ def test_whoever_waits_for_it_is_told_and_nobody_else(way: Callable[[App, bytes]
         assert unconfirmed(worker) == {}
 
 
+async def no_time_left(app: App, value: bytes) -> None:
+    """The handler's own time is over: it is told so."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(app.publish("bills", value), 0)
+
+
+async def cancelled_at_once(app: App, value: bytes) -> None:
+    """The task is cancelled before its first step, and waited for."""
+    publishing = asyncio.create_task(app.publish("bills", value))
+    publishing.cancel()
+    with suppress(asyncio.CancelledError):
+        await publishing
+
+
+async def cancelled_last(app: App, value: bytes) -> None:
+    """The same as the handler's last step: the task ends after it."""
+    asyncio.create_task(app.publish("bills", value)).cancel()
+
+
+async def closed(app: App, value: bytes) -> None:
+    """The coroutine itself is given up."""
+    app.publish("bills", value).close()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [no_time_left, cancelled_at_once, cancelled_last, closed],
+    ids=lambda way: way.__name__,
+)
+def test_what_is_given_up_before_it_begins_was_not_forgotten(
+    way: Callable[[App, bytes], Any],
+) -> None:
+    """Nothing is published, the handler knows, and its record is handled."""
+    app = App("g")
+
+    @app.handler("orders", retry=RETRY)
+    async def bill(value: bytes) -> None:
+        await way(app, value)
+
+    with live(app) as worker:
+        worker.send("orders", b"x")
+        worker.until(worker.settled)
+        assert worker.parked("orders") == []
+        assert "bills" not in worker.broker.topics
+        assert unconfirmed(worker) == {}
+
+
 def test_nothing_is_kept_of_a_handler_that_fails_by_itself() -> None:
     """What it says counts; Python warns of what was not awaited."""
     app = App("g")

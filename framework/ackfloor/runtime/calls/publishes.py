@@ -5,7 +5,9 @@ and does not wait for it doesn't know. Its record must not be settled as handled
 of `App.publish` inside a handler is kept until its coroutine has ended, and an executor whose
 handler has returned looks here before it takes that for success:
 
-* A call that was never begun is an error, `PublishNotAwaited`, that the record fails with.
+* A call that was never begun is an error, `PublishNotAwaited`, that the record fails with. One that
+  was given up before it began (a timeout of 0, a task cancelled at once, `close()`) is none:
+  whoever gave it up knows.
 * One that is under way is waited for, in the handler's time; if it fails, so does the record.
 * One that has failed in a task whose result nobody has looked at fails the record as well.
 
@@ -19,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from inspect import CORO_CREATED, getcoroutinestate
 from os.path import basename
 from typing import Any
 
@@ -34,7 +37,7 @@ Write = Callable[[], "Future[None]"]
 class _Call:
     """One call of `App.publish` in a handler."""
 
-    __slots__ = ("begun", "coroutine", "ended_in", "made_in", "place", "topic", "written")
+    __slots__ = ("coroutine", "ended_in", "made_in", "place", "topic", "written")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -42,10 +45,14 @@ class _Call:
         self.place = ""
         self.made_in = _running_task()
         self.coroutine: Coroutine[Any, Any, None] | None = None
-        self.begun = False
         self.written: Future[None] | None = None
         #: The task of its own that it has failed in: whoever has that may look at it, or not.
         self.ended_in: asyncio.Task[Any] | None = None
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether it was neither begun nor given up so far."""
+        return self.coroutine is not None and getcoroutinestate(self.coroutine) == CORO_CREATED
 
     def not_awaited(self) -> PublishNotAwaited:
         """The error of a call that was never begun; it can't begin any more."""
@@ -96,7 +103,6 @@ class Publishes:
         return coroutine
 
     async def _run(self, call: _Call, handled: Handled | None, write: Write) -> None:
-        call.begun = True
         try:
             call.written = write()
             await asyncio.wrap_future(call.written)
@@ -127,7 +133,7 @@ class Publishes:
             PublishNotAwaited: a call was never begun.
             PublishFailed: a record was not written, or it is not known whether it was.
         """
-        if not all(call.begun for call in self.open.get(handled, ())):
+        if any(call.forgotten for call in self.open.get(handled, ())):
             # A task that the handler has started for it begins in the loop's next round.
             await asyncio.sleep(0)
         for written in self._under_way(handled):
@@ -146,7 +152,7 @@ class Publishes:
             Exception: one has failed, and nobody has looked.
         """
         calls = self._taken(handled)
-        forgotten = [call.not_awaited() for call in calls if not call.begun]
+        forgotten = [call.not_awaited() for call in calls if call.forgotten]
         unseen = [exc for call in calls if (exc := call.unseen()) is not None]
         for exc in (*forgotten, *unseen):
             raise exc
