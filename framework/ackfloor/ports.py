@@ -161,6 +161,13 @@ class Source(Protocol):
         """
         ...
 
+    def silent(self) -> bool:
+        """Whether the group may have given this member's partitions to others, unheard.
+
+        The next poll reports them as lost then; until then nothing more should be begun.
+        """
+        ...
+
     def look_closer(self) -> None:
         """Ask the brokers about `troubles` within a second, because a write failed or hangs."""
         ...

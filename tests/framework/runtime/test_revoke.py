@@ -11,9 +11,12 @@ import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages.events import LateAnswers, PartitionsRevoked, RecordsAcked
+from ackfloor.core.records.record import TopicPartition
 from ackfloor.testing.memory.memory_client import MemorySource
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register, within
 
+#: Far more than an executor takes ahead.
+BACKLOG = 400
 LATER = RetryPolicy.fixed("1h", 1)
 EITHER = pytest.mark.parametrize("kind", KINDS)
 EVERY = pytest.mark.parametrize("kind", EVERY_KIND)
@@ -103,6 +106,37 @@ def test_a_stuck_handler_delays_a_revoke_by_the_drain_bound_and_costs_no_slot(ki
         within(lambda: worker.executor().abandoned() == 0)
     # Released, never failed: no attempt is spent.
     assert seen == [1] * 4
+
+
+def test_a_drain_begins_nothing_of_other_partitions_while_the_group_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others may have them by now, and no poll says so before the drain is over."""
+    app, leaving, staying, seen = App("g"), Gate(), Gate(), []
+
+    @app.handler("orders", concurrency=2)
+    async def handle(delivery: Delivery) -> None:
+        seen.append(delivery.partition)
+        await (staying if delivery.partition else leaving).passed()
+
+    with live(app, partitions=2, drain_s=60.0) as worker:
+        worker.broker.produce("orders", b"x", partition=0)
+        worker.until(lambda: leaving.arrived == 1)
+        for _ in range(BACKLOG):
+            worker.broker.produce("orders", b"x", partition=1)
+        worker.until(lambda: staying.arrived == 1)
+        worker.turn_for(0.1)
+        monkeypatch.setattr(MemorySource, "silent", lambda self: True)
+        staying.open()
+        # Time enough for all of them, were they begun.
+        opening = threading.Timer(1.0, leaving.open)
+        opening.start()
+        worker.loop.on_revoked([TopicPartition("orders", 0)])
+        opening.join()
+        # What the executor had already, no more.
+        assert seen.count(1) < BACKLOG / 2
+        monkeypatch.setattr(MemorySource, "silent", lambda self: False)
+        worker.until(lambda: seen.count(1) == BACKLOG)
 
 
 def test_an_async_handler_of_a_partition_that_left_is_cancelled() -> None:

@@ -284,6 +284,10 @@ class KafkaSource:
         left_out = {} if self._new_matches is None else self._new_matches.troubles
         return {**left_out, **self._topic_ids.troubles, **self._silent, **self._denied}
 
+    def silent(self) -> bool:
+        """Whether the session may be over; see `ports.Source`."""
+        return self._session_watch is not None and bool(self._session_watch.silence())
+
     def look_closer(self) -> None:
         """Ask soon about the topics; see `ports.Source`."""
         self._topic_ids.hurry()

@@ -246,6 +246,11 @@ class Loop:
 
     def _execute(self) -> bool:
         """Do what the engine commands, and give the executors what they have room for."""
+        moved = self._obey()
+        return self._feed() or moved
+
+    def _obey(self) -> bool:
+        """Do what the engine commands; returns whether there was something."""
         moved = False
         # Before anything is given.
         self._take_pauses()
@@ -256,7 +261,7 @@ class Loop:
             for command in commands:
                 self._do(command)
         self._take_returned()
-        return self._feed() or moved
+        return moved
 
     def _feed(self) -> bool:
         """Give the executors what may start next; returns whether there was something."""
@@ -411,14 +416,20 @@ class Loop:
 
         return self._await(lambda: not busy(), until_s)
 
-    def _await(self, quiet: Callable[[], bool], until_s: float) -> bool:
-        """Take answers and delivery reports, without polling, until quiet or out of time."""
+    def _await(self, quiet: Callable[[], bool], until_s: float, *, at_end: bool = False) -> bool:
+        """Take answers and delivery reports, without polling, until quiet or out of time.
+
+        No poll takes the other partitions away meanwhile if the group does not hear this member. So
+        nothing of them begins then; but at the worker's end only what no other worker has is left.
+        """
         while True:
             self._collect()
             self._sink.poll()
             now = self._clock.now()
             self._expire(now)
-            self._execute()
+            self._obey()
+            if at_end or not self._source.silent():
+                self._feed()
             self.snapshots.publish(now)
             if quiet() and not (self._inbox.answered or self._inbox.finished):
                 return True
@@ -436,7 +447,8 @@ class Loop:
         """
         self.snapshots.set_status("draining")
         until_s = self._clock.monotonic() + shutdown_s
-        self._await(lambda: forced() or not self.engine.hasten(self._clock.now()), until_s)
+        hasten = self.engine.hasten
+        self._await(lambda: forced() or not hasten(self._clock.now()), until_s, at_end=True)
         keys = [TopicPartition(*key) for key in self.engine.assignments]
         self.engine.stop(keys)
         if self.engine.transactional:

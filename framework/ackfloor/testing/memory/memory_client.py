@@ -245,6 +245,11 @@ class MemorySource:
         return {}
 
     @staticmethod
+    def silent() -> bool:
+        """Never: a broker in memory hears every member."""
+        return False
+
+    @staticmethod
     def look_closer() -> None:
         """Do nothing."""
 
