@@ -2,11 +2,11 @@
 
 A member that the coordinator does not hear for a session is thrown out, and others get its
 partitions. Under the classic protocol the client counts that time as well, and gives its partitions
-up at the end of it. Under KIP-848 librdkafka (2.16.0) does not: as long as the coordinator is away
-from this worker alone, while it can read from other brokers, it reads and handles on, hours if it
-must, beside the new owner of each partition. Nobody's commit is lost by that (the broker refuses
-those of a member that it has thrown out), but each record is handled twice, and the order of a key
-is that of two workers.
+up at the end of it; not while a rebalance is under way, see below. Under KIP-848 librdkafka
+(2.16.0) does not: as long as the coordinator is away from this worker alone, while it can read from
+other brokers, it reads and handles on, hours if it must, beside the new owner of each partition.
+Nobody's commit is lost by that (the broker refuses those of a member that it has thrown out), but
+each record is handled twice, and the order of a key is that of two workers.
 
 So a thread asks the coordinator several times in a session for a commit that does not exist. The
 request takes the way of the heartbeats, so its answer says that they get through as well. A member
@@ -16,6 +16,13 @@ that was thrown out has been told so.
 
 Time without an attempt is no silence: a process that stood still has not asked, and its client is
 told by the first heartbeat afterwards.
+
+Not covered: a cooperative rebalance under the classic protocol. A member reads on meanwhile, and
+its client counts no session: it waits for the answer to its JoinGroup (for `max.poll.interval.ms`
+and 3 s), and then asks to be let in again. A question on that connection would tell nothing,
+because a broker answers a connection's requests in their order: a coordinator that waits for a dead
+member for a session is as silent as one that is away, and its questioner, out of patience, would
+close the connection on which it waits.
 """
 
 from __future__ import annotations

@@ -245,7 +245,10 @@ def test_the_group_tells_its_session(bootstrap_servers: str) -> None:
 def test_where_the_client_counts_itself_nobody_else_does(
     bootstrap_servers: str, sources: list[KafkaSource], protocol: str
 ) -> None:
-    """Under the classic protocol librdkafka gives its partitions up at the end of its session."""
+    """Under the classic protocol librdkafka gives its partitions up at the end of its session.
+
+    In a rebalance it does not, but there nobody can ask either; see `session_watch`.
+    """
     topic = make_topic(bootstrap_servers)
     source, _ = opened(sources, bootstrap_servers, fresh("g"), topic, protocol)
     assert source._session_watch is None
