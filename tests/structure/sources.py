@@ -31,6 +31,7 @@ PUBLIC_MODULES = (
     "ackfloor.redrive",
     "ackfloor.schemas",
     "ackfloor.testing",
+    "ackfloor_monitoring.console",
 )
 
 

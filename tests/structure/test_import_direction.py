@@ -136,6 +136,8 @@ LAYERS: Final = {
         ("ackfloor_monitoring.console",),
         ("monitoring",),
         frozenset({"jinja2", "markupsafe", "starlette", "typer", "uvicorn"}),
+        # What users import of it, resolved on first use: it has an extra.
+        dynamic=("ackfloor_monitoring.console",),
     ),
     "spark": Layer(
         ("ackfloor_monitoring.spark",),

@@ -20,7 +20,7 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
-from ackfloor_monitoring.console.forms import Fields, form_of, headers_of, peer_of
+from ackfloor_monitoring.console.forms import Fields, form_of, identified, path_of, peer_of
 from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.rendering import rendered
 
@@ -87,7 +87,7 @@ class ActingEndpoints(Generic[J]):
             judged = await _apart(desk, lambda: desk.judge(form, identity.person, address))
         except (AckfloorError, SettingError) as exc:
             raise Refused(400, str(exc)) from None
-        return RedirectResponse(f"{request.url.path}/{judged.note.id}", 303)
+        return RedirectResponse(f"{path_of(request)}/{judged.note.id}", 303)
 
     async def show(self, request: Request) -> Response:
         """What an order would do, or what came of it."""
@@ -102,7 +102,7 @@ class ActingEndpoints(Generic[J]):
             raise Refused(403, f"{judged.note.by} has asked for this: ask for it yourself")
         if form.get("stop"):
             desk.stop(judged)
-            return RedirectResponse(request.url.path, 303)
+            return RedirectResponse(path_of(request), 303)
         reason = form.get("reason")
         if judged.needs_reason and not reason.strip():
             return self._shown(request, identity, judged, "say why: others will ask")
@@ -110,12 +110,13 @@ class ActingEndpoints(Generic[J]):
             await _apart(desk, lambda: desk.carry_out(judged, reason))
         except SettingError as exc:
             return self._shown(request, identity, judged, str(exc))
-        return RedirectResponse(request.url.path, 303)
+        return RedirectResponse(path_of(request), 303)
 
     def _shown(self, request: Request, identity: Identity, judged: J, why: str = "") -> Response:
         desk = self._of(request)
         carried = desk.kept.carried(judged.note.id)
         return rendered(
+            request,
             desk.template,
             400 if why else 200,
             cluster=request.path_params["cluster"],
@@ -129,9 +130,7 @@ class ActingEndpoints(Generic[J]):
     async def _identify(self, request: Request) -> tuple[Identity, Fields]:
         """Who may do it; raises Refused for everybody else."""
         form = await form_of(request) if request.method == "POST" else Fields()
-        identity = self._gate.identify(
-            request.method, headers_of(request), form.get("csrf"), peer_of(request)
-        )
+        identity = await identified(self._gate, request, form.get("csrf"))
         if not identity.person.may(Right.act):
             raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
         if not identity.person.may(self._right):

@@ -17,6 +17,7 @@ from ackfloor_monitoring.console.access.proxies import proxies_of
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.shown_beside import with_others
 from ackfloor_monitoring.console.shown_clusters import ONLY, shown_clusters
 from ackfloor_monitoring.serving.http_server import parse_listen
 
@@ -117,6 +118,24 @@ def console(
             "oldest go first.",
         ),
     ] = 2_000_000,
+    report: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="The report that `ackfloor spark report --html` writes, to be shown; with several "
+            "clusters NAME=FILE; repeatable.",
+            show_default="none",
+        ),
+    ] = None,
+    prometheus: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="A Prometheus that scrapes the runs: plots of the last hour are its figures; with "
+            "several clusters NAME=URL; repeatable.",
+            show_default="the console's own figures, since its start",
+        ),
+    ] = None,
     brokers: BrokersOption = OF_SETTINGS,
 ) -> None:
     """Serve a console that shows what is wrong, in a browser.
@@ -132,14 +151,16 @@ def console(
         typer.echo(add_token(token_file, add))
         return
     host, port = _checked(listen, tls_certificate, tls_key)
-    shown = shown_clusters(cluster or (), run or (), brokers)
+    clusters = shown_clusters(cluster or (), run or (), brokers)
+    shown = with_others(clusters, report or (), prometheus or ())
     token_files = dict(_token_file(each) for each in run_token_file or ())
     everybody = role or Role.reader
     proxies = proxies_of(proxy or (), proxy_user, proxy_role, everybody)
     refuse_unsafe(listen, host, token_file, tls_certificate, role, proxies)
     public = None if url is None else public_url(url)
     try:
-        from ackfloor_monitoring.console.serving import Indexing, Place, serve
+        from ackfloor_monitoring.console.opened_clusters import Indexing
+        from ackfloor_monitoring.console.serving import Place, serve
     except ImportError as exc:
         raise MissingExtra("console", "the console") from exc
     place = Place(host, port, tls_certificate, tls_key)

@@ -1,15 +1,15 @@
-"""Requests: their headers and the fields of their forms, bounded and never trusted."""
+"""Requests: their addresses, headers and the fields of their forms, bounded and never trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from starlette.requests import Request
 
-from ackfloor_monitoring.console.access.gate import Refused
+from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 
 #: Bytes and fields that a form may have.
 FORM_BYTES: Final = 64 * 1024
@@ -42,6 +42,32 @@ def headers_of(request: Request) -> Mapping[str, str]:
 def peer_of(request: Request) -> str:
     """The address of the connection."""
     return request.client.host if request.client is not None else ""
+
+
+def root_of(request: Request) -> str:
+    """The path below which the console is, as addresses have it; empty where that is its host."""
+    # With one slash in front: two of them would begin another host's name.
+    root = str(request.scope.get("root_path", "")).strip("/")
+    return f"/{quote(root)}" if root else ""
+
+
+def path_of(request: Request) -> str:
+    """The path of a request, from the host on."""
+    return quote("/" + request.scope["path"].lstrip("/"))
+
+
+async def identified(gate: Gate, request: Request, sent: str) -> Identity:
+    """Who sends a request; raises Refused.
+
+    Args:
+        sent: what its form has for the secret of forms.
+    """
+    headers, named = headers_of(request), None
+    if gate.who is not None:
+        gate.refuse_other_hosts(headers)
+        named = await gate.who(request)
+    peer, root = peer_of(request), root_of(request)
+    return gate.identify(request.method, headers, sent, peer, root, named)
 
 
 async def form_of(request: Request) -> Fields:

@@ -10,11 +10,13 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.core.values.printable import plain
 from ackfloor_monitoring.console.acts.order_text import done_of, left_of, meaning_of, title_of
+from ackfloor_monitoring.console.forms import root_of
 from ackfloor_monitoring.console.pages.console_page import Page
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -46,14 +48,15 @@ def _templates() -> Environment:
     return found
 
 
-def rendered(template: str, status: int, **context: Any) -> HTMLResponse:
-    """A template as an answer."""
-    return HTMLResponse(_templates().get_template(template).render(context), status)
+def rendered(request: Request, template: str, status: int, **context: Any) -> HTMLResponse:
+    """A template as an answer; `root` is in front of each address that it has."""
+    found = _templates().get_template(template)
+    return HTMLResponse(found.render(context, root=root_of(request)), status)
 
 
-def rendered_part(page: Page, context: dict[str, Any]) -> str:
+def rendered_part(request: Request, page: Page, context: dict[str, Any]) -> str:
     """The part of a page that changes."""
-    return _templates().get_template(page.changing).render(context)
+    return _templates().get_template(page.changing).render(context, root=root_of(request))
 
 
 def clock(at_ms: int) -> Markup:

@@ -7,7 +7,6 @@ import logging
 import signal
 import socket
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,11 @@ import uvicorn
 
 from ackfloor import ConfigError
 from ackfloor_monitoring.console.access.gate import Gate
-from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
-from ackfloor_monitoring.console.index.index_place import index_place
+from ackfloor_monitoring.console.opened_clusters import Indexing, followed, opened_clusters
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.shown_clusters import ShownCluster
-from ackfloor_monitoring.console.web import console_app
+from ackfloor_monitoring.console.web import web_app, with_headers
 
-#: Questions to runs and to Kafka that may wait for their answers at once.
-ASKING: Final = 8
 #: Seconds that an ending console waits for answers under way; pages that wait for news end at once.
 GRACE_S: Final = 2
 
@@ -66,19 +62,6 @@ class Place:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Indexing:
-    """How dead letters are indexed.
-
-    Attributes:
-        folder: of the index; None for the user's state folder.
-        most: so many dead letters are kept.
-    """
-
-    folder: Path | None
-    most: int
-
-
 def serve(
     place: Place,
     shown: Sequence[ShownCluster],
@@ -95,14 +78,7 @@ def serve(
         ConfigError: the address, the certificate, the folder or a setting is refused.
     """
     with ExitStack() as ending:
-        asking = ending.enter_context(ThreadPoolExecutor(ASKING * len(shown), "console"))
-        clusters = list[Cluster]()
-        for each in shown:
-            path = ending.enter_context(index_place(indexing.folder, each.name))
-            rules = each.brokers.settings().redaction.rules()
-            index = DeadLetterIndex(each.brokers.options(), path, rules, indexing.most)
-            runs = each.runs or None
-            clusters.append(Cluster(each.name, each.brokers, runs, asking, index, token_files))
+        clusters = ending.enter_context(opened_clusters(shown, indexing, token_files))
         bound = ending.enter_context(place.bound())
         server = server_of(clusters, gate, place)
         scheme = "https" if place.secure else "http"
@@ -112,9 +88,7 @@ def serve(
         # uvicorn ends in order and raises the signal again, which is no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: None)
-        for cluster in clusters:
-            if cluster.index is not None:
-                ending.enter_context(cluster.index.following())
+        ending.enter_context(followed(clusters))
         asyncio.run(server.serve([bound]))
 
 
@@ -139,7 +113,7 @@ def server_of(clusters: Sequence[Cluster], gate: Gate, place: Place) -> Server:
     """A console's server; raises ConfigError where its certificate can't be used."""
     ending = asyncio.Event()
     config = uvicorn.Config(
-        console_app(clusters, gate, ending),
+        with_headers(web_app(clusters, gate, ending), over_tls=gate.secure),
         log_level=logging.WARNING,
         access_log=False,
         server_header=False,

@@ -17,7 +17,9 @@ import typer
 from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.operations.run_client import NoAddress
+from ackfloor_monitoring.console.reads.prometheus import Prometheus
 from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 #: What the only cluster is called.
 ONLY: Final = "kafka"
@@ -32,11 +34,15 @@ class ShownCluster:
         name: in the addresses of its pages.
         brokers: how it is reached.
         runs: their addresses, as `RunNames` takes them; none for the one in the settings.
+        report: what Spark has counted; None for none.
+        prometheus: has the figures of the last hour; None for none.
     """
 
     name: str
     brokers: Brokers
     runs: Sequence[str]
+    report: SparkReport | None = None
+    prometheus: Prometheus | None = None
 
 
 def shown_clusters(
@@ -55,9 +61,7 @@ def shown_clusters(
     """
     names = [each.partition("=")[0] for each in given] or [ONLY]
     for name in names:
-        if not _NAME.fullmatch(name):
-            fix = "letters, digits and . _ -, at most 63 of them"
-            raise ConfigError("--cluster", name, "can't be a part of an address", fix)
+        refuse_odd_name("--cluster", name)
     if len(set(names)) < len(names):
         raise typer.BadParameter("a name is there twice", param_hint="--cluster")
     if not any("=" in each for each in given):
@@ -82,19 +86,38 @@ def _of_files(
             why = f"{each!r} names no settings file: write {name}=FILE"
             raise typer.BadParameter(why, param_hint="--cluster")
         found.append(ShownCluster(name, Brokers(config=Path(file)), runs[name]))
-    _refuse_the_same(found)
+    try:
+        refuse_the_same(found)
+    except SameCluster as exc:
+        raise typer.BadParameter(str(exc), param_hint="--cluster") from None
     return found
 
 
-def _refuse_the_same(clusters: Sequence[ShownCluster]) -> None:
-    """Two names of one cluster: a variable of the environment counts for all files."""
+def refuse_odd_name(field: str, name: str) -> None:
+    """A cluster's name is in the addresses of its pages; raises ConfigError, of this field."""
+    if not _NAME.fullmatch(name):
+        fix = "letters, digits and . _ -, at most 63 of them"
+        raise ConfigError(field, name, "can't be a part of an address", fix)
+
+
+class SameCluster(Exception):
+    """Two names of one cluster."""
+
+
+def refuse_the_same(clusters: Sequence[ShownCluster]) -> None:
+    """Two names of one cluster: a variable of the environment counts for all files.
+
+    Raises:
+        SameCluster: there are two.
+        ConfigError: a settings file is refused.
+    """
     known = dict[str, str]()
     for each in clusters:
         servers = each.brokers.settings().kafka.bootstrap_servers
         other = known.setdefault(servers, each.name)
         if other != each.name:
             why = f"{other} and {each.name} are one, both at {servers}: give each its servers"
-            raise typer.BadParameter(why, param_hint="--cluster")
+            raise SameCluster(why)
 
 
 def _of_each(names: Sequence[str], runs: Sequence[str]) -> dict[str, list[str]]:

@@ -8,6 +8,8 @@ send its changing part again, as often as there is something newer.
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -16,7 +18,13 @@ from typing import Any, Final, TypeVar
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,10 +37,12 @@ from ackfloor_monitoring.console.acts.change_desk import ChangeDesk
 from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.acts.resumes import Resumes
-from ackfloor_monitoring.console.forms import form_of, headers_of, peer_of
+from ackfloor_monitoring.console.forms import form_of, headers_of, identified, peer_of, root_of
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.menu import ASKED_PAGES, MENU, PAGES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
+from ackfloor_monitoring.console.pages.report_page import POLICY as REPORT_POLICY
+from ackfloor_monitoring.console.pages.report_page import REPORT, report_file
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.reads.searches import Searches
@@ -45,10 +55,11 @@ T = TypeVar("T")
 ALIVE_S: Final = 15.0
 #: So many pages may wait for events at once.
 MOST_STREAMS: Final = 500
-#: Of every answer. Scripts and styles are our own files, and nothing else is loaded or framed.
+#: Of every answer. Scripts and styles are our own files, and nothing else is loaded; of our pages
+#: one alone lets itself be framed, the report.
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "img-src 'self'; connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     # Under no-referrer a browser would not say which page a form comes from.
@@ -59,13 +70,17 @@ HEADERS: Final = {
 }
 
 
-def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) -> ASGIApp:
+def web_app(
+    clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event, events_s: float = math.inf
+) -> Starlette:
     """The console of these clusters.
 
     Args:
         ending: set when the console is about to end: nobody waits for news any longer.
+        events_s: seconds after which a page asks for its events again, for a server that waits for
+            all answers before it says that it ends.
     """
-    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending)
+    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending, events_s)
     routes = looking_routes(endpoints)
     threads = {each.name: JobThreads() for each in clusters}
     for name, desks in (
@@ -80,20 +95,22 @@ def console_app(clusters: Sequence[Cluster], gate: Gate, ending: asyncio.Event) 
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        histories = [asyncio.create_task(each.keep_history()) for each in clusters]
-        yield
-        for task in histories:
-            task.cancel()
-        for each in threads.values():
-            await asyncio.to_thread(each.close)
+        kept = [asyncio.create_task(each.keep_history()) for each in clusters]
+        kept += [asyncio.create_task(each.keep_plots()) for each in clusters]
+        try:
+            yield
+        finally:
+            for task in kept:
+                task.cancel()
+            for cluster in clusters:
+                cluster.close()
+            for each in threads.values():
+                await asyncio.to_thread(each.close)
 
-    return with_headers(
-        Starlette(
-            routes=routes,
-            exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
-            lifespan=lifespan,
-        ),
-        secure=gate.secure,
+    return Starlette(
+        routes=routes,
+        exception_handlers={Refused: endpoints.refused, 404: endpoints.unknown},
+        lifespan=lifespan,
     )
 
 
@@ -117,6 +134,7 @@ def looking_routes(endpoints: Endpoints) -> list[Route]:
         Route(f"/c/{{cluster}}/{page.path}{page.below}", partial(endpoints.asked, page))
         for page in ASKED_PAGES
     ]
+    routes.append(Route(f"/c/{{cluster}}/{REPORT.path}/file", endpoints.report))
     return routes
 
 
@@ -130,9 +148,13 @@ def acting_routes(name: str, endpoints: ActingEndpoints[Any]) -> list[Route]:
     ]
 
 
-def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
-    """An app whose answers all have `HEADERS`."""
-    more = {"Strict-Transport-Security": "max-age=31536000"} if secure else {}
+def with_headers(app: ASGIApp, *, over_tls: bool) -> ASGIApp:
+    """An app whose answers all have `HEADERS`.
+
+    Args:
+        over_tls: whether browsers are told to reach its host, and all that is there, so alone.
+    """
+    more = {"Strict-Transport-Security": "max-age=31536000"} if over_tls else {}
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
@@ -150,10 +172,17 @@ def with_headers(app: ASGIApp, *, secure: bool) -> ASGIApp:
 class Endpoints:
     """What answers requests."""
 
-    def __init__(self, clusters: Mapping[str, Cluster], gate: Gate, ending: asyncio.Event) -> None:
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        gate: Gate,
+        ending: asyncio.Event,
+        events_s: float,
+    ) -> None:
         self._clusters = clusters
         self._gate = gate
         self._ending = ending
+        self._events_s = events_s
         self._streams = 0
         self._searches = Searches()
 
@@ -162,37 +191,46 @@ class Endpoints:
     async def first(self, request: Request) -> Response:
         """To the first cluster's overview."""
         await self._identify(request)
-        return RedirectResponse(f"/c/{next(iter(self._clusters))}/{OVERVIEW.path}", 303)
+        first = f"/c/{next(iter(self._clusters))}/{OVERVIEW.path}"
+        return RedirectResponse(root_of(request) + first, 303)
 
     async def login_page(self, request: Request) -> Response:
         """The form that asks for a token."""
         self._gate.refuse_other_hosts(headers_of(request))
-        return self._login(200, "")
+        return self._login(request, 200, "")
 
     async def log_in(self, request: Request) -> Response:
         """Begin a session, and go to the page that was asked for."""
-        form = await form_of(request)
+        form, root = await form_of(request), root_of(request)
         try:
             secret = self._gate.log_in(headers_of(request), peer_of(request), form.get("token"))
         except Refused as exc:
             if exc.status == 421:
                 raise
-            return self._login(exc.status, str(exc))
-        answer = RedirectResponse("/", 303)
+            return self._login(request, exc.status, str(exc))
+        answer = RedirectResponse(f"{root}/", 303)
         answer.set_cookie(
-            self._gate.cookie, secret, httponly=True, samesite="strict", secure=self._gate.secure
+            self._gate.cookie(root),
+            secret,
+            path=root or "/",
+            httponly=True,
+            samesite="strict",
+            secure=self._gate.secure,
         )
         return answer
 
-    def _login(self, status: int, why: str) -> Response:
-        return rendered("login.html", status, why=why, meanings=MEANINGS, asks=self._gate.asks)
+    def _login(self, request: Request, status: int, why: str) -> Response:
+        asks = self._gate.asks
+        return rendered(request, "login.html", status, why=why, meanings=MEANINGS, asks=asks)
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
         await self._identify(request)
-        self._gate.log_out(headers_of(request))
-        answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(self._gate.cookie, secure=self._gate.secure)
+        root = root_of(request)
+        self._gate.log_out(headers_of(request), root)
+        answer = RedirectResponse(f"{root}/login", 303)
+        cookie, secure = self._gate.cookie(root), self._gate.secure
+        answer.delete_cookie(cookie, root or "/", secure=secure, httponly=True, samesite="strict")
         return answer
 
     async def static(self, request: Request) -> Response:
@@ -208,6 +246,7 @@ class Endpoints:
         cluster = self._cluster(request)
         known = await self._known(page, cluster, asked_of(request, identity))
         return rendered(
+            request,
             "page.html",
             200,
             **await self._context(page, cluster, known, identity),
@@ -221,6 +260,7 @@ class Endpoints:
         asked = asked_of(request, identity)
         facts = await self._searches.answer(partial(page.facts, cluster, asked))
         return rendered(
+            request,
             page.template,
             200,
             **self._menu(page, cluster),
@@ -230,6 +270,15 @@ class Endpoints:
             gate=self._gate,
         )
 
+    async def report(self, request: Request) -> Response:
+        """The report of Spark, for the frame of its page."""
+        identity = await self._identify(request)
+        cluster, asked = self._cluster(request), asked_of(request, identity)
+        if request.headers.get("sec-fetch-dest", "iframe") != "iframe":
+            raise Refused(403, "the report is shown within its page alone")
+        text = await self._searches.answer(partial(report_file, cluster, asked))
+        return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
     async def events(self, page: Page, request: Request) -> Response:
         """A page's changing part, each time that there is something newer."""
         identity = await self._identify(request)
@@ -237,44 +286,44 @@ class Endpoints:
         if self._streams >= MOST_STREAMS:
             raise Refused(503, "too many pages wait for news: load this one again by hand")
         return StreamingResponse(
-            self._stream(page, cluster, identity, asked_of(request, identity)),
+            self._stream(page, cluster, identity, request),
             media_type="text/event-stream",
         )
 
     async def _stream(
-        self, page: Page, cluster: Cluster, identity: Identity, asked: Asked
+        self, page: Page, cluster: Cluster, identity: Identity, request: Request
     ) -> AsyncIterator[str]:
         self._streams += 1
-        sent = ""
+        asked, sent = asked_of(request, identity), ""
+        until_s = time.monotonic() + self._events_s
         try:
-            while identity.goes_on():
+            while (goes_on := identity.goes_on()) and (left_s := until_s - time.monotonic()) > 0:
                 known = await self._known(page, cluster, asked)
                 context = await self._context(page, cluster, known, identity)
-                text = rendered_part(page, context)
+                text = rendered_part(request, page, context)
                 if text != sent:
                     sent = text
                     yield event("facts", text)
                 else:
                     yield ": still there\n\n"
-                await self._newer(cluster, known)
+                await self._newer(cluster, known, min(ALIVE_S, left_s))
                 if self._ending.is_set():
                     return
-            # A browser comes again by itself, after so many milliseconds.
-            yield "retry: 200\n\n" if identity.asks_again else event("over", "log in again")
+            yield event("again", "") if goes_on or identity.asks_again else event("over", "")
         except Refused as exc:
             yield event("over", str(exc))
         finally:
             self._streams -= 1
 
-    async def _newer(self, cluster: Cluster, known: Known) -> None:
-        """Wait until something newer than that is known, for a while, or until the console ends."""
+    async def _newer(self, cluster: Cluster, known: Known, patience_s: float) -> None:
+        """Wait until something newer than that is known, so long, or until the console ends."""
         asked: list[tuple[Refreshed[Any], Answer[Any] | None]] = [
             (cluster.runs, known.runs),
             (cluster.kafka, known.kafka),
             (cluster.actions, known.actions),
         ]
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(question.after(answer.number, ALIVE_S))
+            asyncio.create_task(question.after(answer.number, patience_s))
             for question, answer in asked
             if answer is not None
         ]
@@ -331,7 +380,7 @@ class Endpoints:
 
     async def _identify(self, request: Request) -> Identity:
         sent = (await form_of(request)).get("csrf") if request.method == "POST" else ""
-        return self._gate.identify(request.method, headers_of(request), sent, peer_of(request))
+        return await identified(self._gate, request, sent)
 
     # What did not come in.
 
@@ -339,13 +388,13 @@ class Endpoints:
         """Why; where a login helps, the browser is led to it."""
         status = exc.status if isinstance(exc, Refused) else 500
         if status == 401 and "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse("/login", 303)
-        return rendered("refused.html", status, why=str(exc))
+            return RedirectResponse(f"{root_of(request)}/login", 303)
+        return rendered(request, "refused.html", status, why=str(exc))
 
     async def unknown(self, request: Request, exc: Exception) -> Response:
         """There is no such page."""
         del exc
-        return rendered("refused.html", 404, why=f"no page {request.url.path}")
+        return rendered(request, "refused.html", 404, why=f"no page {request.url.path}")
 
 
 def asked_of(request: Request, identity: Identity) -> Asked:

@@ -40,9 +40,12 @@ NEEDS = {
     "dlq export": ["t"], "dlq replay": ["t"], "dlq discard": ["t"],
 }  # fmt: skip
 #: Where the same bad value would do: a file is no folder.
-BAD = {"--header": "=x", "--only": "biil", "--handler": "biil", "--index-folder": "shop.py"}
+BAD = {
+    "--header": "=x", "--only": "biil", "--handler": "biil", "--index-folder": "shop.py",
+    "--report": "no/folder",
+}  # fmt: skip
 #: Of these, any text would do elsewhere.
-TOLD = {("policy preview", "--handler")}
+TOLD = {("policy preview", "--handler"), ("console", "--report")}
 
 
 def _bad() -> list[pytest.param]:  # type: ignore[valid-type]

@@ -19,6 +19,8 @@ from ackfloor_monitoring.console.access.hosts import own_names
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.prometheus import Prometheus
+from ackfloor_monitoring.console.reads.spark_report import SparkReport
 from ackfloor_monitoring.console.serving import Place, server_of
 
 #: Nobody answers there.
@@ -107,6 +109,8 @@ def console_of(
     index: DeadLetterIndex | None = None,
     token_files: Mapping[str, Path] = MappingProxyType({}),
     port: int = 0,
+    report: SparkReport | None = None,
+    prometheus: Prometheus | None = None,
 ) -> Iterator[Console]:
     """Serve a console of these runs, this broker and this index, a cluster of each name.
 
@@ -118,7 +122,8 @@ def console_of(
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
     brokers = Brokers(servers=servers)
-    clusters = [Cluster(name, brokers, runs, asking, index, token_files) for name in names]
+    more = (index, token_files, report, prometheus)
+    clusters = [Cluster(name, brokers, runs, asking, *more) for name in names]
     server = server_of(clusters, gate, place)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
     thread.start()

@@ -346,7 +346,7 @@ def test_with_tokens_nobody_comes_in_without_one(file: Path, clock: Clock) -> No
     identity = gate.identify("POST", cookie, "")
     assert identity.person == ALICE
     assert identity.goes_on()
-    gate.log_out(cookie)
+    gate.log_out(cookie, "")
     assert not identity.goes_on()
     assert refusal(gate, "GET", cookie) == 401
 
@@ -355,7 +355,7 @@ def test_a_cookie_of_tls_is_of_this_host_alone(file: Path, clock: Clock) -> None
     """Its name tells browsers so."""
     token = add_token(file, "alice:operator")
     gate = gate_of(file, clock, secure=True)
-    assert gate.cookie == "__Host-ackfloor"
+    assert gate.cookie("") == "__Host-ackfloor"
     own = "https://127.0.0.1:9700"
     secret = gate.log_in(headers(origin=own), "10.0.0.1", token)
     identity = gate.identify("POST", headers(origin=own, cookie=f"__Host-ackfloor={secret}"), "")

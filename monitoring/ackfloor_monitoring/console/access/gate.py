@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ackfloor import ConfigError
 from ackfloor_monitoring.console.access.hosts import host_name
 from ackfloor_monitoring.console.access.login_attempts import LoginAttempts
 from ackfloor_monitoring.console.access.proxies import NotNamed, Proxies
 from ackfloor_monitoring.console.access.request_origin import foreign
-from ackfloor_monitoring.console.access.roles import Person, Role
+from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 from ackfloor_monitoring.console.access.sessions import Sessions
 from ackfloor_monitoring.console.access.tokens import Tokens, read_tokens
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
+#: Names who sends a request, in a web app that has let them in; None for nobody.
+Who = Callable[["HTTPConnection"], Awaitable[Person | None]]
 
 #: What everybody is called where there are no tokens.
 ANYBODY: Final = "anybody on this machine"
@@ -68,6 +73,7 @@ class Gate:
         token_file: who may log in; None to let everybody in.
         role: of everybody, without a token file.
         proxies: who is believed to say who somebody is; then nobody else comes in without a token.
+        who: names people where the console is a part of another app; then nobody else comes in.
         clock: monotonic seconds.
 
     Raises:
@@ -82,6 +88,7 @@ class Gate:
         token_file: Path | None = None,
         role: Role = Role.reader,
         proxies: Proxies | None = None,
+        who: Who | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
@@ -89,6 +96,7 @@ class Gate:
         self._token_file = token_file
         self._anybody = Person(ANYBODY, role)
         self._proxies = proxies
+        self.who = who
         self._clock = clock
         self._csrf = token_urlsafe(32)
         self._tokens = Tokens({}) if token_file is None else read_tokens(token_file)
@@ -102,10 +110,17 @@ class Gate:
         """Whether it asks for a token."""
         return self._token_file is not None
 
-    @property
-    def cookie(self) -> str:
-        """The name of the session's cookie; browsers take `__Host-` over TLS from its host only."""
-        return "__Host-ackfloor" if self.secure else "ackfloor"
+    def cookie(self, root: str) -> str:
+        """The name of the session's cookie.
+
+        Over TLS browsers take `__Host-` from its host alone, for all of its paths.
+
+        Args:
+            root: the path below which the console is, and which then has the cookie.
+        """
+        if not self.secure:
+            return "ackfloor"
+        return "__Secure-ackfloor" if root else "__Host-ackfloor"
 
     def refuse_other_hosts(self, headers: Mapping[str, str]) -> str:
         """The console's scheme and host as the browser has them; raises Refused for others."""
@@ -117,14 +132,22 @@ class Gate:
         return f"{'https' if self.secure else 'http'}://{host}"
 
     def identify(
-        self, method: str, headers: Mapping[str, str], sent: str, peer: str = ""
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        sent: str,
+        peer: str = "",
+        root: str = "",
+        named: Person | None = None,
     ) -> Identity:
         """Let a request in.
 
         Args:
-            peer: the address of its connection.
             headers: names in lower case.
             sent: what its form has for the secret of forms.
+            peer: the address of its connection.
+            root: the path below which the console is.
+            named: by `who`.
 
         Raises:
             Refused: it has no session or token, or another site sends it.
@@ -133,29 +156,41 @@ class Gate:
         self._read_again()
         token = bearer_of(headers)
         # Without tokens of ours it is another's: a proxy may pass on that of its own login.
-        if token and (self.asks or self._proxies is None):
+        if token and (self.asks or (self._proxies is None and self.who is None)):
             # No browser adds this header by itself: it needs no proof of where it comes from.
             person = self._tokens.person(token)
             if person is None:
                 raise Refused(401, "no such token")
             return Identity(person, "", lambda: self._has_token(token, person))
-        identity = self._of_browser(headers, peer)
+        identity = self._of_browser(headers, peer, root, named)
         if why := foreign(method, headers, own, identity.csrf, sent):
             raise Refused(403, why)
         return identity
 
-    def _of_browser(self, headers: Mapping[str, str], peer: str) -> Identity:
-        if person := self._named_by_proxy(headers, peer):
+    def _of_browser(
+        self, headers: Mapping[str, str], peer: str, root: str, named: Person | None
+    ) -> Identity:
+        if person := self._named_by_app(named) or self._named_by_proxy(headers, peer):
             secret = hmac.digest(self._csrf.encode(), person.name.encode(), "sha256").hex()
             until_s = self._clock() + PROXIED_S
             return Identity(person, secret, lambda: self._clock() < until_s, asks_again=True)
         if not self.asks:
             return Identity(self._anybody, self._csrf, lambda: True)
-        secret = self._secret_of(headers)
+        secret = self._secret_of(headers, root)
         session = self._sessions.of(secret)
         if session is None:
             raise Refused(401, "log in first")
         return Identity(session.person, session.csrf, lambda: self._has_session(secret))
+
+    def _named_by_app(self, named: Person | None) -> Person | None:
+        if self.who is None:
+            return None
+        if named is None:
+            raise Refused(403, "the app that this console is a part of names nobody: log in there")
+        if not _is_sound(named):
+            why = f"the app that this console is a part of names {named!r:.200}, which is no Person"
+            raise Refused(403, f"{why} with a Role and a name of letters, digits and . _ @ -")
+        return named
 
     def _named_by_proxy(self, headers: Mapping[str, str], peer: str) -> Person | None:
         if self._proxies is None:
@@ -205,16 +240,18 @@ class Gate:
             raise Refused(401, "no such token")
         return self._sessions.begin(person, token)
 
-    def log_out(self, headers: Mapping[str, str]) -> None:
-        """End the session of a request."""
-        self._sessions.end(self._secret_of(headers))
+    def log_out(self, headers: Mapping[str, str], root: str) -> None:
+        """End the session of a request, to a console below this path."""
+        self._sessions.end(self._secret_of(headers, root))
 
-    def _secret_of(self, headers: Mapping[str, str]) -> str:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
-        except CookieError:
-            return ""
-        return "" if found is None else found.value
+    def _secret_of(self, headers: Mapping[str, str], root: str) -> str:
+        wanted = self.cookie(root)
+        for each in headers.get("cookie", "").split(";"):
+            name, _, value = each.partition("=")
+            # Browsers send the cookie of the longest path first: that of this console.
+            if name.strip() == wanted:
+                return value.strip()
+        return ""
 
     def _read_again(self) -> None:
         """Read the token file if it changed; raises Refused while it can't be used."""
@@ -234,6 +271,13 @@ def bearer_of(headers: Mapping[str, str]) -> str:
     """The token of the header Authorization; empty if there is none."""
     given = headers.get("authorization", "")
     return given[len(SCHEME) :].strip() if given.lower().startswith(SCHEME) else ""
+
+
+def _is_sound(person: object) -> bool:
+    """Whether what an app has named, which may have no type checker, is somebody."""
+    if not isinstance(person, Person) or not isinstance(person.role, Role):
+        return False
+    return NAME.fullmatch(person.name) is not None
 
 
 def _changed_at(path: Path | None) -> tuple[int, int] | None:

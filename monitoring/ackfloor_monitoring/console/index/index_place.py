@@ -38,7 +38,7 @@ def index_place(folder: Path | None, cluster: str) -> Iterator[Path]:
     Raises:
         ConfigError: the folder can't be made, or is open to others.
     """
-    own = _own_folder(state_folder() if folder is None else folder)
+    own = own_folder(folder)
     lock = os.open(own / f"{cluster}.lock", os.O_CREAT | os.O_RDWR, 0o600)
     try:
         try:
@@ -52,8 +52,9 @@ def index_place(folder: Path | None, cluster: str) -> Iterator[Path]:
         os.close(lock)
 
 
-def _own_folder(folder: Path) -> Path:
-    """A folder that nobody else can change; raises ConfigError for another."""
+def own_folder(named: Path | None) -> Path:
+    """Where indexes are to be, which nobody else can change; raises ConfigError for another."""
+    folder = state_folder() if named is None else named
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         found = folder.stat()

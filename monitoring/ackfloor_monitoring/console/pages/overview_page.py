@@ -25,7 +25,7 @@ CLOSER: Final[Mapping[str, Page | AskedPage]] = {
 def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
     """What the template shows."""
     runs, kafka = known.runs.value, None if known.kafka is None else known.kafka.value
-    found = cluster.entries(runs, kafka)
+    found, plots = cluster.entries(runs, kafka), cluster.plots()
     return {
         "closer": CLOSER,
         "wrong": [each for each in found if each.line.state is State.wrong],
@@ -33,8 +33,10 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
         "groups": list(kafka.groups()) if kafka is not None else [],
         "handlers": list(runs.handlers()) if runs is not None else [],
         "runs": runs.answers if runs is not None else [],
-        "plots": cluster.history.plots(),
-        "plots_since_ms": cluster.history.since_ms,
+        "plots": plots.plots,
+        "plots_since_ms": plots.since_ms,
+        "of_prometheus": plots.of_prometheus,
+        "plots_late": plots.late,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
 

@@ -34,8 +34,11 @@ from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
 from ackfloor_monitoring.console.reads.history import History
 from ackfloor_monitoring.console.reads.last_answers import LastAnswer, LastAnswers
+from ackfloor_monitoring.console.reads.plots import Plots, PrometheusHistory
+from ackfloor_monitoring.console.reads.prometheus import Prometheus
 from ackfloor_monitoring.console.reads.refreshed import Refreshed
 from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 if TYPE_CHECKING:
     from ackfloor.redrive import KafkaOptions
@@ -183,6 +186,8 @@ class Cluster:
         asking: where questions wait for their answers.
         index: of its dead letters; None for none.
         token_files: address of a run -> the file with its token, where that is not the run's own.
+        report: what Spark has counted; None for none.
+        prometheus: has the figures of the last hour; None for the console's own.
 
     Raises:
         ConfigError: the settings or a client property are refused.
@@ -196,11 +201,14 @@ class Cluster:
         asking: Executor,
         index: DeadLetterIndex | None = None,
         token_files: Mapping[str, Path] = MappingProxyType({}),
+        report: SparkReport | None = None,
+        prometheus: Prometheus | None = None,
     ) -> None:
         self.name = name
         self.asking = asking
         self._brokers = brokers
         self.index = index
+        self.report = report
         self._token_files = token_files
         self._names = RunNames(listen) if listen else None
         self.commands = NextCommands.after(listen, brokers)
@@ -213,6 +221,30 @@ class Cluster:
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
         self.actions = _refreshed(self._ask_actions, asking, KAFKA_EVERY_S)
         self.history = History()
+        self._of_prometheus = None if prometheus is None else PrometheusHistory(prometheus, asking)
+
+    def plots(self) -> Plots:
+        """The figures of the last hour."""
+        if self._of_prometheus is not None:
+            return self._of_prometheus.plots(self.history)
+        return Plots(self.history.plots(), self.history.since_ms)
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for each in (self.runs, self.kafka, self.actions):
+            each.close()
+
+    async def keep_plots(self) -> None:
+        """Ask Prometheus every few seconds, if there is one, until this is cancelled."""
+        while self._of_prometheus is not None:
+            runs, kafka = await asyncio.gather(self.runs.look(), self.kafka.look())
+            groups = {*(runs.value.groups if runs.value is not None else ())}
+            groups |= {
+                each.group for each in (kafka.value.looks if kafka.value is not None else ())
+            }
+            await self._of_prometheus.renew(groups)
+            # Without a group nobody was asked: one is known soon.
+            await asyncio.sleep(history.EVERY_S if groups else RUNS_EVERY_S)
 
     async def keep_history(self) -> None:
         """Take a point of the history every few seconds, until this is cancelled."""

@@ -91,6 +91,11 @@ class Refreshed(Generic[T]):
             pass
         return self._answer
 
+    def close(self) -> None:
+        """Ask no more: what it asks is about to close."""
+        if self._task is not None:
+            self._task.cancel()
+
     def _refresh(self) -> None:
         """Have it asked as soon as it is due."""
         if not self._coming:

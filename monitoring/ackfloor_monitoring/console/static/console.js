@@ -87,6 +87,10 @@ function listen(facts) {
       say("");
     });
     source.addEventListener("over", over);
+    source.addEventListener("again", () => {
+      close();
+      open();
+    });
     source.onerror = () => {
       say("The console does not answer. What you see is getting old.");
       // A browser asks again by itself where nobody answered, but not where it was refused.
