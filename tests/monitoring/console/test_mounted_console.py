@@ -99,7 +99,7 @@ def test_all_that_pages_lead_to_is_below_the_path(run: Run, kafka: Kafka, tmp_pa
                 assert {each for each in found if not each.startswith(f"{PREFIX}/")} == set()
                 forms = {f"{PREFIX}/logout"} | {
                     f"{PREFIX}/c/kafka/{each}"
-                    for each in ("orders", "redrives", "resumes", "cancels")
+                    for each in ("orders", "redrives", "resumes", "cancels", "changes")
                 }
                 waiting += found - seen - forms - set(waiting)
         assert {f"{PREFIX}/c/kafka/{each.path}" for each in MENU} <= seen
