@@ -309,7 +309,8 @@ class Endpoints:
                 await self._newer(cluster, known, min(ALIVE_S, left_s))
                 if self._ending.is_set():
                     return
-            yield event("again", "") if goes_on or identity.asks_again else event("over", "")
+            again = goes_on or identity.asks_again
+            yield event("again", "") if again else event("over", "log in again")
         except Refused as exc:
             yield event("over", str(exc))
         finally:

@@ -105,7 +105,11 @@ def test_what_is_no_report_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     os.mkfifo(pipe)
     monkeypatch.setattr(spark_report, "MOST_BYTES", 100)
     large.write_bytes(b"x" * 101)
-    for path, why in ((tmp_path, "it is no file"), (pipe, "it is no file"), (large, "it has more than")):
+    for path, why in (
+        (tmp_path, "it is no file"),
+        (pipe, "it is no file"),
+        (large, "it has more than"),
+    ):
         found = SparkReport(path)
         with pytest.raises(NoReport, match=why):
             found.made_ms()
