@@ -22,6 +22,7 @@ from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields, form_of, identified, path_of, peer_of
 from ackfloor_monitoring.console.pages.menu import MENU
+from ackfloor_monitoring.console.reads.searches import Searches
 from ackfloor_monitoring.console.rendering import rendered
 
 T = TypeVar("T")
@@ -56,6 +57,9 @@ class Desk(Protocol[J]):
     def template(self) -> str:
         """Shows what is judged, and what came of it."""
 
+    def searches(self, form: Fields) -> bool:
+        """Whether judging a form reads as much as a search."""
+
     def judge(self, form: Fields, person: Person, address: str) -> J:
         """What a form would do; raises SettingError, AckfloorError, Refused."""
 
@@ -71,20 +75,35 @@ class ActingEndpoints(Generic[J]):
 
     Args:
         desks: cluster -> who does it there.
+        searches: those of the whole console.
         right: what somebody needs for it.
     """
 
-    def __init__(self, desks: Mapping[str, Desk[J]], gate: Gate, right: Right = Right.act) -> None:
+    def __init__(
+        self,
+        desks: Mapping[str, Desk[J]],
+        gate: Gate,
+        searches: Searches,
+        right: Right = Right.act,
+    ) -> None:
         self._desks = desks
         self._gate = gate
+        self._searches = searches
         self._right = right
 
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
         identity, form = await self._identify(request)
         desk, address = self._of(request), peer_of(request)
+
+        def judge() -> J:
+            return desk.judge(form, identity.person, address)
+
         try:
-            judged = await _apart(desk, lambda: desk.judge(form, identity.person, address))
+            if desk.searches(form):
+                judged = await self._searches.answer(judge)
+            else:
+                judged = await _apart(desk, judge)
         except (AckfloorError, SettingError) as exc:
             raise Refused(400, str(exc)) from None
         return RedirectResponse(f"{path_of(request)}/{judged.note.id}", 303)

@@ -80,7 +80,8 @@ def web_app(
         events_s: seconds after which a page asks for its events again, for a server that waits for
             all answers before it says that it ends.
     """
-    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending, events_s)
+    searches = Searches()
+    endpoints = Endpoints({each.name: each for each in clusters}, gate, ending, events_s, searches)
     routes = looking_routes(endpoints)
     threads = {each.name: JobThreads() for each in clusters}
     for name, desks in (
@@ -89,9 +90,11 @@ def web_app(
         ("resumes", {each.name: Resumes(each, threads[each.name]) for each in clusters}),
         ("cancels", {each.name: Cancels(each) for each in clusters}),
     ):
-        routes += acting_routes(name, ActingEndpoints(desks, gate))
-    changing = {each.name: ChangeDesk(each) for each in clusters}
-    routes += acting_routes("changes", ActingEndpoints(changing, gate, Right.change_settings))
+        routes += acting_routes(name, ActingEndpoints(desks, gate, searches))
+    changing = ActingEndpoints(
+        {each.name: ChangeDesk(each) for each in clusters}, gate, searches, Right.change_settings
+    )
+    routes += acting_routes("changes", changing)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
@@ -178,13 +181,14 @@ class Endpoints:
         gate: Gate,
         ending: asyncio.Event,
         events_s: float,
+        searches: Searches,
     ) -> None:
         self._clusters = clusters
         self._gate = gate
         self._ending = ending
         self._events_s = events_s
         self._streams = 0
-        self._searches = Searches()
+        self._searches = searches
 
     # The way in and out.
 

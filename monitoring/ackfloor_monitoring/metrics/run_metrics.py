@@ -13,6 +13,7 @@ from dataclasses import asdict
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
 
@@ -68,6 +69,8 @@ class RunMetrics:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._group = group
+        #: Tells it from every other run, at whichever of its addresses it is asked.
+        self._id = uuid4().hex
         self._workers = workers
         self._rules = rules or HealthRules()
         self._now_ms = now_ms
@@ -253,6 +256,7 @@ class RunMetrics:
         return Response.of_json(
             {
                 "group": self._group,
+                "run": self._id,
                 "version": __version__,
                 "now_ms": self._now_ms(),
                 "live": health.live,

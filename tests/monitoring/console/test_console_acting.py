@@ -28,13 +28,15 @@ from ackfloor.operations import (
     new_note,
 )
 from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
-from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.console.acts import retry_forms
+from ackfloor_monitoring.console.reads import cluster_facts, searches, waiting_records
 from ackfloor_monitoring.console.reads.run_names import RunNames
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
-from tests.monitoring.console.served_console import Answer, Console, console_of
+from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
 from tests.monitoring.console.test_console_pages import words
 from tests.monitoring.samples import OPEN, handler, snapshot
 
@@ -485,3 +487,34 @@ def test_what_no_calendar_has_is_shown_as_it_is(stages: tuple[Stage, Stage], not
     with console(stages) as served:
         page = served.ask(ACTIONS)
         assert (page.status, f"{10**18} ms" in page.text) == (200, True)
+
+
+def test_an_order_on_waiting_records_is_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads as much as one, so it is refused where too many are asked for; others are not."""
+    asked = list[str]()
+
+    def look(_options: object, topic: str) -> str:
+        asked.append(topic)
+        raise KafkaUnreachable("no broker has answered")
+
+    monkeypatch.setattr(retry_forms, "retry_topic_id", look)
+    tier = "orders--billing--retry-5s"
+    order = (("action", "promote"), ("topic", tier), ("all", "yes"))
+    with console_of(NOWHERE, role=Role.operator) as served:
+        assert (served.send(ORDERS, *order).status, asked) == (400, [tier])
+        monkeypatch.setattr(searches, "MOST_WAITING", 0)
+        answer = served.send(ORDERS, *order)
+        assert (answer.status, asked) == (503, [tier])
+        assert "too many searches at once" in answer.text
+        assert served.send(ORDERS, *OF_BILL, ("action", "pause")).status == 400
+
+
+def test_an_order_on_waiting_records_reads_for_no_longer_than_a_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else one of the few that may run would be taken for minutes."""
+    monkeypatch.setattr(waiting_records, "LOOK_S", 0.0)
+    record: Any = object()
+    with pytest.raises(Refused, match="orders--b--retry-5s could not be read within 0 s") as late:
+        next(waiting_records._few([record], "orders--b--retry-5s"))
+    assert late.value.status == 503

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import html
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.progress import Progress
 from ackfloor.errors import KafkaUnreachable
@@ -21,8 +25,11 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
 from ackfloor_monitoring.console.reads import cluster_facts, history, last_answers
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from ackfloor_monitoring.serving.http_server import Response
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.samples import HANDLER, OPEN, handler, snapshot
@@ -58,10 +65,14 @@ class Kafka:
         self.answers.set()
         self.error = ""
         self.asked = 0
+        self.groups: tuple[object, Sequence[str]] = None, ()
 
-    def __call__(self, _options: object, _groups: object) -> Iterator[GroupLook]:
+    def __call__(
+        self, _options: object, groups: object, more: Sequence[str]
+    ) -> Iterator[GroupLook]:
         """Of all groups."""
         self.asked += 1
+        self.groups = groups, more
         self.answers.wait(60)
         if self.error:
             raise KafkaUnreachable(self.error)
@@ -226,6 +237,77 @@ def test_the_last_hour_is_drawn(run: Run, kafka: Kafka, monkeypatch: pytest.Monk
             monkeypatch.setattr(last_answers, "KEPT_MS", 0)
             run.metrics.stop()
             assert any("- In flight" in words(text) for _, text in events)
+
+
+def test_groups_without_a_run_are_asked_about_as_well(run: Run, kafka: Kafka) -> None:
+    """All that have topics of ours, and those of the runs: a run's group may have none yet."""
+    kafka.looks.append(GroupLook("forgotten", 0, [progress(end=150)]))
+    with console_of(run.listen) as console:
+        until(lambda: console.ask(OVERVIEW).status == 200 and kafka.groups[1])
+        said = words(console.ask(OVERVIEW).text)
+    assert kafka.groups == (None, ["billing"])
+    assert "forgotten 0 50" in said
+
+
+def test_a_run_whose_answer_has_another_shape_is_named(
+    run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page is shown, the plots go on, and the log has it once."""
+    monkeypatch.setattr(history, "EVERY_S", 0.02)
+    odd = {"group": "billing", "version": "9.1.0", "workers_expected": 1, "workers": {"0": {}}}
+    run.metrics._pages["/state"] = lambda _request: Response.of_json(odd)
+    with console_of(run.listen) as console:
+        until(lambda: kafka.asked >= 5)
+        page = console.ask(OVERVIEW)
+        assert page.status == 200
+        assert f"{run.listen} answers what can't be read: " in html.unescape(words(page.text))
+        with console.events(f"{OVERVIEW}/events") as events:
+            assert any('aria-label="Behind, at most 300"' in text for _, text in events)
+    assert caplog.text.count("answers what can't be read") == 1
+
+
+def test_a_point_of_the_plots_that_can_t_be_made_is_named(
+    run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On the page, and once in the log; the next ones are made."""
+    del kafka
+    monkeypatch.setattr(history, "EVERY_S", 0.02)
+    figures = OfKafka.figures
+
+    def fail(_self: OfKafka) -> dict[str, int]:
+        raise KeyError("lag")
+
+    monkeypatch.setattr(OfKafka, "figures", fail)
+    with console_of(run.listen) as console, console.events(f"{OVERVIEW}/events") as events:
+        assert any("one answer can't be read (KeyError: " in words(x) for _, x in events)
+        monkeypatch.setattr(OfKafka, "figures", figures)
+        assert any("300 Behind" in words(x) and "is missing" not in x for _, x in events)
+    assert caplog.text.count("the console's plots lack a point") == 1
+
+
+def test_a_point_of_the_plots_is_of_its_time(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for what Kafka says now: what it said at the point before is old."""
+    monkeypatch.setattr(history, "EVERY_S", 0.01)
+
+    async def first_lag(cluster: Cluster) -> int:
+        await cluster.kafka.look()
+        kafka.looks = [GroupLook("billing", 1, [progress(end=900)])]
+        await asyncio.sleep(0.1)
+        added, add = asyncio.Event(), cluster.history.add
+
+        def noticed(at_ms: int, figures: Mapping[str, int]) -> None:
+            add(at_ms, figures)
+            added.set()
+
+        monkeypatch.setattr(cluster.history, "add", noticed)
+        keeping = asyncio.create_task(cluster.keep_history())
+        await added.wait()
+        keeping.cancel()
+        return cluster.history._points[0].figures["lag"]
+
+    with ThreadPoolExecutor(4) as asking:
+        cluster = Cluster("kafka", Brokers(servers=NOWHERE), [NOWHERE], asking)
+        assert asyncio.run(first_lag(cluster)) == 800
 
 
 def test_a_question_that_fails_is_logged_and_shown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import JobNote, JobState
 from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.acts.resumes import _refuse_busy
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.served_console import Answer, Console, console_of
@@ -105,6 +108,13 @@ def test_a_job_that_was_stopped_goes_on(stage: Stage, console: Console) -> None:
     assert last["reason"] == "the bank is back, really"
     again = resume(console, stage, name)
     assert (again.status, "has done what it was asked for" in words(again.text)) == (400, True)
+
+
+def test_a_job_whose_note_is_gone_is_refused() -> None:
+    """The dispositions topic may have lost it between two looks."""
+    job: Any = SimpleNamespace(active=lambda: None, jobs=list, order=SimpleNamespace(job="j1"))
+    with pytest.raises(RedriveRefused, match="has no note of job j1 any more"):
+        _refuse_busy(job, "orders--billing--dlq")
 
 
 def test_a_job_that_was_killed_elsewhere_goes_on(stage: Stage, console: Console) -> None:

@@ -35,16 +35,31 @@ def test_a_name_is_a_run_at_each_address() -> None:
     """Those that come and go are seen; an address that is given as well is asked once."""
     dns = Dns("10.0.0.1", "fd00::1")
     names = RunNames(["10.0.0.1:9600", "dns+workers:9600"], dns)
-    assert names.now() == (
-        {"10.0.0.1:9600": "10.0.0.1:9600", "[fd00::1]:9600": "dns+workers:9600"}, [],
-    )  # fmt: skip
+    given = {"10.0.0.1:9600": "10.0.0.1:9600", "[fd00::1]:9600": "dns+workers:9600"}
+    assert names.now() == (given, frozenset(), [])
     dns.found = ["10.0.0.2"]
-    assert list(names.now()[0]) == ["10.0.0.1:9600", "10.0.0.2:9600"]
+    assert list(names.now().given) == ["10.0.0.1:9600", "10.0.0.2:9600"]
+
+
+def test_an_address_that_its_name_has_left_is_kept_while_somebody_answers_there() -> None:
+    """And comes back like any other."""
+    dns = Dns("10.0.0.1", "10.0.0.2")
+    names = RunNames(["dns+workers:9600"], dns)
+    names.now()
+    dns.found = ["10.0.0.2"]
+    for _ in range(2):
+        found = names.now(recent={"10.0.0.1:9600"})
+        assert list(found.given) == ["10.0.0.2:9600", "10.0.0.1:9600"]
+        assert found.left == {"10.0.0.1:9600"}
+    dns.found = ["10.0.0.1"]
+    assert names.now().left == frozenset()
+    dns.found = ["10.0.0.2"]
+    assert list(names.now().given) == ["10.0.0.2:9600"]
 
 
 def test_the_path_of_the_pages_stays() -> None:
     """A web service has mounted them."""
-    assert list(RunNames(["dns+workers:9600/ackfloor"], Dns("10.0.0.1")).now()[0]) == [
+    assert list(RunNames(["dns+workers:9600/ackfloor"], Dns("10.0.0.1")).now().given) == [
         "10.0.0.1:9600/ackfloor"
     ]
 
@@ -55,14 +70,14 @@ def test_a_name_that_is_not_resolved_for_a_moment_keeps_its_runs() -> None:
     names = RunNames(["dns+workers:9600"], dns)
     names.now()
     dns.found = ()
-    found, [failed] = names.now()
+    found, _, [failed] = names.now()
     assert list(found) == ["10.0.0.1:9600"]
     assert failed.error == "dns+workers:9600: try again"
 
 
 def test_a_name_that_no_resolver_takes_leaves_the_other_runs() -> None:
     """It can't even be asked for."""
-    found, [failed] = RunNames(["127.0.0.1:1", "dns+a..b:9600"]).now()
+    found, _, [failed] = RunNames(["127.0.0.1:1", "dns+a..b:9600"]).now()
     assert list(found) == ["127.0.0.1:1"]
     assert failed.run == "dns+a..b:9600"
 

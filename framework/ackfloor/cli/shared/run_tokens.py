@@ -1,7 +1,8 @@
-"""The runs that `--listen` names, with their tokens."""
+"""Runs with their tokens: those that `--listen` names, or any others."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ackfloor.cli.shared.parameters import SettingsSource
@@ -17,22 +18,37 @@ def runs_with_tokens(
 ) -> Runs:
     """From the options of a command.
 
-    A run that has ended has taken its token with it: the others can be reached all the same.
-
     Raises:
         ControlFailed: an address is none, or no run has a token.
     """
-    tokens, unreached = dict[str, str](), dict[str, str]()
     asked = runs_of(listen, source)
-    for run in asked:
+    tokens, failed = tokens_of(dict.fromkeys(asked, token_file), source)
+    if failed and len(asked) == 1:
+        raise failed[asked[0]]
+    if not tokens:
+        raise ControlFailed("; ".join(map(str, failed.values())))
+    return Runs(tokens, {run: str(exc) for run, exc in failed.items()})
+
+
+def tokens_of(
+    files: Mapping[str, Path | None], source: SettingsSource | None
+) -> tuple[dict[str, str], dict[str, ControlFailed]]:
+    """Address -> token, and address -> why a run has none.
+
+    A run that has ended has taken its token with it: the others can be reached all the same.
+
+    Args:
+        files: address -> the file of its token; None for the run's own.
+
+    Raises:
+        NoAddress: one of them is none.
+    """
+    tokens, failed = dict[str, str](), dict[str, ControlFailed]()
+    for run, file in files.items():
         try:
-            _, tokens[run] = credentials(run, token_file, source)
+            tokens[run] = credentials(run, file, source)[1]
         except NoAddress:
             raise
         except ControlFailed as exc:
-            if len(asked) == 1:
-                raise
-            unreached[run] = str(exc)
-    if not tokens:
-        raise ControlFailed("; ".join(unreached.values()))
-    return Runs(tokens, unreached)
+            failed[run] = exc
+    return tokens, failed

@@ -82,8 +82,13 @@ def open_in(progress: Progress) -> int:
     return progress.open or 0
 
 
-def looks(options: KafkaOptions, groups: Sequence[str] | None) -> Iterator[GroupLook]:
+def looks(
+    options: KafkaOptions, groups: Sequence[str] | None, more: Sequence[str] = ()
+) -> Iterator[GroupLook]:
     """A look at each of these groups, or at all with retry or dead-letter topics.
+
+    Args:
+        more: groups to look at as well.
 
     Raises:
         ConfigError: a client property is refused.
@@ -96,7 +101,7 @@ def looks(options: KafkaOptions, groups: Sequence[str] | None) -> Iterator[Group
     with closing(ProgressReader(options)) as reader:
         reader.reach()
         retry, dead = RetryTopics(options), DeadLetterTopics(options)
-        for group in reader.groups() if groups is None else groups:
+        for group in sorted({*(reader.groups() if groups is None else groups), *more}):
             look = GroupLook(group)
             reads = (
                 partial(_read_progress, look, reader),

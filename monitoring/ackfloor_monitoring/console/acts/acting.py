@@ -89,6 +89,10 @@ class Acting:
         self.asking = cluster.asking
         self.kept = KeptForms[Judged, Carried]()
 
+    def searches(self, form: Fields) -> bool:
+        """Whether judging a form reads as much as a search: the records of a retry topic."""
+        return form.get("action") in ACTIONS
+
     def judge(self, form: Fields, person: Person, address: str) -> Judged:
         """What the order of a form would do; nothing is done.
 

@@ -63,6 +63,10 @@ class Cancels:
         self.asking = cluster.asking
         self.kept = KeptForms[JudgedCancel, CarriedCancel]()
 
+    def searches(self, form: Fields) -> bool:  # noqa: ARG002 -- desks are alike
+        """Whether judging a form reads as much as a search: the follower has the jobs."""
+        return False
+
     def judge(self, form: Fields, person: Person, address: str) -> JudgedCancel:
         """Which job is meant; nothing is done.
 

@@ -82,6 +82,10 @@ class ChangeDesk:
         self.asking = cluster.asking
         self.kept = KeptForms[JudgedChange, CarriedChange]()
 
+    def searches(self, form: Fields) -> bool:  # noqa: ARG002 -- desks are alike
+        """Whether judging a form reads as much as a search: runs are asked alone."""
+        return False
+
     def judge(self, form: Fields, person: Person, address: str) -> JudgedChange:
         """What a change would do; nothing is changed.
 

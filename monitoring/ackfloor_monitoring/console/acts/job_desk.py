@@ -20,6 +20,7 @@ from ackfloor.operations.noted import end_by_tallies
 from ackfloor.redrive import Tally, Wanted
 from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
+from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 if TYPE_CHECKING:
@@ -132,6 +133,10 @@ class JobDesk(ABC, Generic[J]):
     @abstractmethod
     def _begun(self, judged: J) -> tuple[RedriveJob, Wanted]:
         """The job, and what it is to work on; raises AckfloorError where it is not to begin."""
+
+    def searches(self, form: Fields) -> bool:  # noqa: ARG002 -- desks are alike
+        """Whether judging a form reads as much as a search: it looks at some dead letters alone."""
+        return False
 
     def carry_out(self, judged: J, reason: str) -> None:
         """Begin it, once.

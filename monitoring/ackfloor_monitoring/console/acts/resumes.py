@@ -125,10 +125,14 @@ def _refuse_busy(job: RedriveJob, topic: str) -> JobNote:
 
     Raises:
         RedriveBusy: it runs, or another one does.
-        RedriveRefused: it has done all.
+        RedriveRefused: it has done all, or its note is gone.
     """
     other = job.active()
-    [own] = (each for each in job.jobs() if each.job == job.order.job)
+    own = next((each for each in job.jobs() if each.job == job.order.job), None)
+    if own is None:
+        # The dispositions were compacted, or deleted, since the page was loaded.
+        why = f"{topic} has no note of job {job.order.job} any more, so nobody can go on with it"
+        raise RedriveRefused(f"nothing was done: {why}; ask for a new one")
     running = own if state_of(own) is JobState.RUNNING else other
     if running is not None:
         raise RedriveBusy(f"nothing was done: {busy_text(topic, running)}")

@@ -37,6 +37,7 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
         "plots_since_ms": plots.since_ms,
         "of_prometheus": plots.of_prometheus,
         "plots_late": plots.late,
+        "plots_error": cluster.history.error,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
 

@@ -8,36 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
-from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
-from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.shared.parameters import Brokers
-from ackfloor.cli.shared.run_address import credentials
+from ackfloor.cli.shared.run_tokens import tokens_of
 from ackfloor.cli.status.entries import Entry, entries, with_handlers
-from ackfloor.cli.status.group_look import GroupLook, looks, open_in
+from ackfloor.cli.status.group_look import looks
 from ackfloor.cli.status.group_status import group_lines
 from ackfloor.cli.status.next_commands import NextCommands
-from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
+from ackfloor.cli.status.run_answers import RunAnswer, readers_of
 from ackfloor.cli.status.run_status import run_lines
-from ackfloor.cli.status.status_line import StatusLine, worst_first
+from ackfloor.cli.status.status_line import worst_first
 from ackfloor.cli.status.working_off import with_working_off
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
+from ackfloor_monitoring.console.reads.asked_runs import AskedRuns
 from ackfloor_monitoring.console.reads.history import History
-from ackfloor_monitoring.console.reads.last_answers import LastAnswer, LastAnswers
+from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.plots import Plots, PrometheusHistory
 from ackfloor_monitoring.console.reads.prometheus import Prometheus
-from ackfloor_monitoring.console.reads.refreshed import Refreshed
-from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
+from ackfloor_monitoring.console.reads.run_facts import OfRuns
 from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 if TYPE_CHECKING:
@@ -52,101 +49,6 @@ KAFKA_EVERY_S: Final = 10.0
 MOST_ACTIONS: Final = 100
 #: Seconds that the first page waits for its first answer.
 PATIENCE_S: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class OfRuns:
-    """What the runs said.
-
-    Attributes:
-        answers: of all runs, now.
-        silent: what those that do not answer now said a while ago.
-        taken_ms: when they were asked, in milliseconds since 1970.
-        given: address -> how it was given: as an address or by a name.
-    """
-
-    answers: Sequence[RunAnswer]
-    silent: Sequence[LastAnswer]
-    taken_ms: int
-    given: Mapping[str, str]
-
-    @property
-    def groups(self) -> Sequence[str]:
-        """Those of the runs that answered."""
-        return sorted({each.group for each in self.known() if each.group})
-
-    def handlers(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each handler of each run that answered; "paused" says by whom and why."""
-        for answer in self.known():
-            for row in handler_rows(answer.state, answer.run):
-                paused = paused_text(row) if row["paused_in"] else row["held_reason"]
-                yield {**row, "group": answer.group, "paused": paused}
-
-    def running(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each delivery in flight that a run names."""
-        for answer in self.known():
-            for row in running_rows(answer.state):
-                yield {**row, "group": answer.group, "run": answer.run}
-
-    def lanes(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each blocked lane and quarantined key that a run names."""
-        for answer in self.known():
-            for row in lane_rows(answer.state, answer.run):
-                yield {**row, "group": answer.group}
-
-    def lane_counts(self) -> Counter[tuple[str, str]]:
-        """Group and handler -> how many lanes and keys wait, also those that no run names."""
-        found = Counter[tuple[str, str]]()
-        for answer in self.known():
-            for kind in STATES:
-                for name, (count, _) in lane_totals(answer.state, kind).items():
-                    found[answer.group, name] += count
-        return found
-
-    def figures(self) -> dict[str, int]:
-        """What the history keeps of those that are known; nothing where none is."""
-        if not any(self.known()):
-            return {}
-        return {
-            "running": sum(row["running"] for row in self.handlers()),
-            "waiting": self.lane_counts().total(),
-        }
-
-    def known(self) -> Iterator[RunAnswer]:
-        """What each run said last."""
-        yield from (each for each in self.answers if not each.error)
-        yield from (each.answer for each in self.silent)
-
-
-@dataclass(frozen=True, slots=True)
-class OfKafka:
-    """What Kafka said of the groups.
-
-    Attributes:
-        taken_ms: when it was asked, in milliseconds since 1970.
-    """
-
-    looks: Sequence[GroupLook]
-    lines: Sequence[StatusLine]
-    taken_ms: int
-
-    def groups(self) -> Iterator[Mapping[str, Any]]:
-        """A row for each group."""
-        for look in self.looks:
-            sources = [each for each in look.progress if each.kind == "source"]
-            yield {
-                "group": look.group,
-                "members": look.members,
-                "lag": sum(each.lag or 0 for each in sources),
-                "open": sum(map(open_in, sources)),
-                "retry": sum(open_in(each) for each in look.progress if each.kind == "retry"),
-                "dead": sum(open_in(each) for each in look.progress if each.kind == "dlq"),
-            }
-
-    def figures(self) -> dict[str, int]:
-        """What the history keeps of them, of all groups together."""
-        groups = list(self.groups())
-        return {name: sum(row[name] for row in groups) for name in ("lag", "open", "retry", "dead")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +112,10 @@ class Cluster:
         self.index = index
         self.report = report
         self._token_files = token_files
-        self._names = RunNames(listen) if listen else None
         self.commands = NextCommands.after(listen, brokers)
+        self._asked = AskedRuns(listen, brokers.source, self.commands)
         self.rules = brokers.settings().redaction.rules()
         self._groups: Sequence[str] = ()
-        self._last = LastAnswers()
         #: Of each run that has answered, its group: a run that is away may still be of it.
         self._group_of: dict[str, str] = {}
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
@@ -250,13 +151,11 @@ class Cluster:
         """Take a point of the history every few seconds, until this is cancelled."""
         while True:
             await asyncio.sleep(history.EVERY_S)
-            runs, kafka = await asyncio.gather(self.runs.look(), self.kafka.look())
-            figures = dict[str, int]()
-            if runs.value is not None and not runs.error:
-                figures |= runs.value.figures()
-            if kafka.value is not None and not kafka.error:
-                figures |= kafka.value.figures()
-            self.history.add(_now_ms(), figures)
+            runs, kafka = await asyncio.gather(
+                self.runs.now(history.PATIENCE_S), self.kafka.now(history.PATIENCE_S)
+            )
+            with self.history.reading():
+                self.history.add(_now_ms(), _figures(runs) | _figures(kafka))
 
     def options(self) -> KafkaOptions:
         """How its brokers are reached; raises ConfigError."""
@@ -284,44 +183,35 @@ class Cluster:
             ConfigError: the settings are refused.
         """
         asked = self._ask_runs()
-        found = list[AskedRun]()
-        for answer in asked.answers:
-            of = answer.group or self._group_of.get(answer.run, group or "")
-            if group is None or of == group:
-                given = asked.given.get(answer.run, answer.run)
-                found.append(AskedRun(answer, of, *self._token_of(answer, given)))
-        return found
-
-    def _token_of(self, answer: RunAnswer, given: str) -> tuple[str, str]:
-        """A run's token, and why there is none."""
-        if answer.error:
-            return "", answer.error
-        file = self._token_files.get(given)
-        try:
-            return credentials(answer.run, file, self._brokers.source)[1], ""
-        except ControlFailed as exc:
-            # It names the options of a command.
-            return "", str(exc).replace("--listen or --token", "--run-token")
+        meant = [
+            (each, of)
+            for each in asked.answers
+            if (of := each.group or self._group_of.get(each.run, group or "")) == group
+            or group is None
+        ]
+        files = {
+            each.run: self._token_files.get(asked.given.get(each.run, each.run))
+            for each, _ in meant
+            if not each.error
+        }
+        tokens, failed = tokens_of(files, self._brokers.source)
+        whys = {run: _of_console(str(exc)) for run, exc in failed.items()}
+        return [
+            AskedRun(each, of, tokens.get(each.run, ""), each.error or whys.get(each.run, ""))
+            for each, of in meant
+        ]
 
     def _ask_runs(self) -> OfRuns:
-        taken_ms = _now_ms()
-        given, answers = self._answers()
-        found = OfRuns(answers, self._last.of_silent(answers, taken_ms), taken_ms, given)
+        found = self._asked.now(_now_ms())
         self._group_of |= {each.run: each.group for each in found.answers if each.group}
         # A group whose runs are all away is just the one that somebody wants to see.
         self._groups = sorted({*found.groups, *self._group_of.values()})
         return found
 
-    def _answers(self) -> tuple[Mapping[str, str], Sequence[RunAnswer]]:
-        if self._names is None:
-            return {}, answers_of(None, self._brokers.source)
-        given, unresolved = self._names.now()
-        answers = answers_of(list(given), self._brokers.source) if given else ()
-        return given, [*answers, *unresolved]
-
     def _ask_kafka(self) -> OfKafka:
         taken_ms = _now_ms()
-        found = list(looks(self.options(), self._groups or None))
+        # Runs may be of a group without a topic of ours, and a group may be without a run.
+        found = list(looks(self.options(), None, self._groups))
         lines = [
             line
             for look in found
@@ -343,6 +233,18 @@ class Cluster:
 
 def _refreshed(ask: Callable[[], T], asking: Executor, every_s: float) -> Refreshed[T]:
     return Refreshed(ask, asking, time.monotonic, every_s=every_s, patience_s=PATIENCE_S)
+
+
+def _figures(answer: Answer[OfRuns] | Answer[OfKafka] | None) -> dict[str, int]:
+    """What the history keeps of an answer; nothing where there is none."""
+    if answer is None or answer.value is None or answer.error:
+        return {}
+    return answer.value.figures()
+
+
+def _of_console(why: str) -> str:
+    """Why a run has no token, with the options of the console for those of a command."""
+    return why.replace("--listen or --token", "--run-token")
 
 
 def _now_ms() -> int:

@@ -6,14 +6,18 @@ incident sees when it began. What did not answer leaves a gap.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 #: Seconds between two points, and how many are kept: an hour.
 EVERY_S: Final = 15.0
 MOST: Final = 240
+#: Seconds to wait for the answers of a point: a large cluster takes long.
+PATIENCE_S: Final = 60.0
 #: Figure -> what a person calls it, in the order in which they are shown.
 TITLES: Final[Mapping[str, str]] = {
     "lag": "Behind",
@@ -25,6 +29,8 @@ TITLES: Final[Mapping[str, str]] = {
 }
 #: The size of a plot in its own units.
 WIDTH, HEIGHT = 240, 48
+
+log = logging.getLogger("ackfloor.console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,21 @@ class History:
 
     def __init__(self) -> None:
         self._points = deque[Point](maxlen=MOST)
+        #: Why the newest point is missing; empty where it is there.
+        self.error = ""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Around what makes a point: where that can't be, the others are there all the same."""
+        try:
+            yield
+        except Exception as exc:
+            why = f"{type(exc).__name__}: {exc}"
+            if why != self.error:
+                log.exception("the console's plots lack a point")
+            self.error = why
+        else:
+            self.error = ""
 
     def add(self, at_ms: int, figures: Mapping[str, int]) -> None:
         """Keep a point; the oldest one goes where there are too many."""

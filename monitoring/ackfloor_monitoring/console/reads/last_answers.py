@@ -34,6 +34,10 @@ class LastAnswers:
     def __init__(self) -> None:
         self._last: dict[str, LastAnswer] = {}
 
+    def recent(self, now_ms: int) -> set[str]:
+        """The addresses at which a run has answered within the time for which an answer stays."""
+        return {run for run, last in self._last.items() if now_ms - last.taken_ms <= KEPT_MS}
+
     def of_silent(self, answers: Sequence[RunAnswer], taken_ms: int) -> list[LastAnswer]:
         """The last answers of the runs that do not answer now, as far as they are not too old.
 

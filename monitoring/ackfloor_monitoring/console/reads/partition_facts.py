@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 from ackfloor.cli.progress.partition_rows import Live, live_partitions, partition_row
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.observe import Progress
-from ackfloor_monitoring.console.reads.cluster_facts import OfKafka, OfRuns
+from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
+from ackfloor_monitoring.console.reads.run_facts import OfRuns
 
 Row = Mapping[str, Any]
 

@@ -81,6 +81,15 @@ class Refreshed(Generic[T]):
             await self.after(self._answer.number, self._patience_s)
         return self._answer
 
+    async def now(self, patience_s: float) -> Answer[T] | None:
+        """An answer that is at most `every_s` old, or the next one; None if none comes in time."""
+        self._refresh()
+        before = self._answer
+        if before.number and self._clock() - before.asked_s <= self._every_s:
+            return before
+        found = await self.after(before.number, patience_s)
+        return found if found.number > before.number else None
+
     async def after(self, number: int, patience_s: float) -> Answer[T]:
         """The first answer after one that was seen; the newest if none comes in time."""
         self._refresh()

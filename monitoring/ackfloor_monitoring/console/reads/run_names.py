@@ -2,14 +2,15 @@
 
 `dns+NAME:PORT`, as Thanos writes it, stands for a run at each address of the name, such as those of
 a headless service of Kubernetes. It is asked for each time: runs come and go. A name that can't be
-resolved for a moment stands for what it stood for before.
+resolved for a moment stands for what it stood for before, and an address that its name does not
+lead to any more is kept as long as somebody has answered there lately.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ackfloor.cli.status.run_answers import RunAnswer
 from ackfloor.operations.run_client import NoAddress, address_of
@@ -36,6 +37,20 @@ def checked(given: str) -> None:
     address_of(name)
 
 
+class Named(NamedTuple):
+    """What names stand for now.
+
+    Attributes:
+        given: address of a run -> how it was given, as an address or by a name.
+        left: those of them that their name does not lead to any more.
+        failed: the names that can't be resolved, and why.
+    """
+
+    given: Mapping[str, str]
+    left: frozenset[str]
+    failed: Sequence[RunAnswer]
+
+
 class RunNames:
     """Those of one cluster.
 
@@ -48,9 +63,14 @@ class RunNames:
         self._given = list(given)
         self._resolve = resolve
         self._known: dict[str, Sequence[str]] = {}
+        self._before: Mapping[str, str] = {}
 
-    def now(self) -> tuple[Mapping[str, str], Sequence[RunAnswer]]:
-        """Address of a run -> how it was given, and the names that can't be resolved."""
+    def now(self, recent: Container[str] = ()) -> Named:
+        """What they stand for now.
+
+        Args:
+            recent: addresses where a run has answered lately.
+        """
         found, failed = dict[str, str](), list[RunAnswer]()
         for given in self._given:
             if not given.startswith(PREFIX):
@@ -63,7 +83,13 @@ class RunNames:
                 failed.append(RunAnswer(given, named=True, error=why))
             for address in self._known.get(given, ()):
                 found.setdefault(address, given)
-        return found, failed
+        left = {
+            address: given
+            for address, given in self._before.items()
+            if address not in found and address in recent
+        }
+        self._before = {**found, **left}
+        return Named(self._before, frozenset(left), failed)
 
     def _resolved(self, name: str) -> Sequence[str]:
         address = address_of(name)

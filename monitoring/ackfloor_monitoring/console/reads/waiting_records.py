@@ -32,7 +32,7 @@ from ackfloor_monitoring.console.access.gate import Refused
 #: Open records that a look reads of each retry topic, and of one that is asked for alone.
 MOST_OF_EACH: Final = 20_000
 MOST_OF_ONE: Final = 100_000
-#: Seconds for all topics of a look: within what a search may take.
+#: Seconds for all topics of a look, or the one of an order: within what a search may take.
 LOOK_S: Final = 8.0
 #: Records that are listed: more than a person reads.
 ROWS: Final = 50
@@ -174,7 +174,7 @@ def choose(
     """Those open records of a retry topic that an order is about, as `ackfloor retry` chooses them.
 
     Raises:
-        Refused: the topic has more of them than are read.
+        Refused: the topic has more of them than are read, or reading takes too long.
         RedriveRefused, KafkaUnreachable, ConfigError: as `look`.
     """
     with closing(_few(RetryTopics(options).open(topic), topic)) as records:
@@ -182,8 +182,12 @@ def choose(
 
 
 def _few(records: Iterable[DeadLetter], topic: str) -> Generator[DeadLetter, None, None]:
+    until_s = time.monotonic() + LOOK_S
     for number, record in enumerate(records):
         if number >= MOST_OF_ONE:
             why = f"more than {MOST_OF_ONE:,} records of {topic} are open: use `ackfloor retry`"
             raise Refused(400, why)
+        if time.monotonic() >= until_s:
+            why = f"{topic} could not be read within {LOOK_S:g} s"
+            raise Refused(503, f"{why}: try again, or use `ackfloor retry`")
         yield record
