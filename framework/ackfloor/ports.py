@@ -9,6 +9,7 @@ caused it: `Source.poll` calls the source listener, `Sink.poll` the sink listene
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ackfloor.control import Control, PageAnswer, PageRequest, SettingsState
@@ -348,8 +349,14 @@ class ProcessMonitor(Protocol):
 class RunMonitor(Protocol):
     """The supervisor's side of monitoring: one HTTP address for all workers of a run."""
 
-    def start(self, listen: str) -> str:
-        """Serve on `host:port` (port 0: any free one) and return the address served."""
+    def start(self, listen: str, certificate: Path | None = None, key: Path | None = None) -> str:
+        """Serve on `host:port` (port 0: any free one) and return the address served.
+
+        Args:
+            certificate: for TLS, with those it is signed by; None for plain HTTP. Where there is
+                none, a monitor is called with its address alone.
+            key: of the certificate; None where that file has it, too.
+        """
         ...
 
     def waits(self, worker: int | None, why: str) -> None:

@@ -165,6 +165,7 @@ ALSO: Final = {
             "ackfloor.cli.run.inflight",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.run_address",
+            "ackfloor.cli.shared.run_tokens",
             "ackfloor.cli.shared.times",
             "ackfloor.cli.status.entries",
             "ackfloor.cli.status.group_look",
@@ -202,6 +203,7 @@ ALSO: Final = {
             "ackfloor.operations.noted",
             "ackfloor.operations.retry_moves",
             "ackfloor.operations.run_client",
+            "ackfloor.operations.run_tls",
         }
     ),
     "spark": frozenset(

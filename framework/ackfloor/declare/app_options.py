@@ -83,9 +83,13 @@ class AppOptions(TypedDict, total=False):
     pattern_interval: Duration
     max_pattern_topics: int
     listen: str
+    tls_certificate: str | None
+    tls_key: str | None
+    tls_ca: str | None
     look_interval: Duration
     control: Literal["local", "remote", "off"]
     control_token_file: str | None
+    plain_token: bool
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["text", "json"]
     release: str | None

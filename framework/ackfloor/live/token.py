@@ -26,11 +26,13 @@ def token_path(listen: str, named: str | None, environment: Mapping[str, str] = 
     """The token file of the run at an address: the named one, or one named after the address.
 
     Named after the address: `ackfloor/run-127.0.0.1-9600.token` in XDG_RUNTIME_DIR, else in
-    XDG_CACHE_HOME, else in `~/.cache`; ACKFLOOR_STATE_DIR takes precedence.
+    XDG_CACHE_HOME, else in `~/.cache`; ACKFLOOR_STATE_DIR takes precedence. Commands may write
+    https:// in front of the address.
     """
     if named:
         return Path(named).expanduser()
-    name = f"run-{re.sub(r'[^A-Za-z0-9.]+', '-', listen).strip('-')}.token"
+    bare = listen.rpartition("://")[2]
+    name = f"run-{re.sub(r'[^A-Za-z0-9.]+', '-', bare).strip('-')}.token"
     own = environment.get("ACKFLOOR_STATE_DIR")
     if own:
         return Path(own).expanduser() / name

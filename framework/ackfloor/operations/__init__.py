@@ -58,6 +58,7 @@ from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
 from ackfloor.operations.noted import Ending, new_note, noted
 from ackfloor.operations.retry_moves import RetryMove, RetryOutcome
 from ackfloor.operations.run_client import ControlFailed, ask_state
+from ackfloor.operations.run_tls import Trust
 from ackfloor.operations.runs import Runs
 from ackfloor.operations.setting_changes import ChangeOutcome, SettingChange
 
@@ -87,6 +88,7 @@ __all__ = [
     "Runs",
     "SettingChange",
     "SettingValue",
+    "Trust",
     "ask_settings",
     "ask_state",
     "new_note",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ackfloor.live.run_control import PATH
 from ackfloor.operations.run_client import ControlFailed, ask
+from ackfloor.operations.run_tls import SYSTEM, Trust
 
 
 class SettingValue(NamedTuple):
@@ -54,7 +55,7 @@ class EffectiveSettings:
             yield from values
 
 
-def ask_settings(listen: str, token: str) -> EffectiveSettings:
+def ask_settings(listen: str, token: str, trust: Trust = SYSTEM) -> EffectiveSettings:
     """The settings of a run now.
 
     Args:
@@ -62,9 +63,11 @@ def ask_settings(listen: str, token: str) -> EffectiveSettings:
         token: its own.
 
     Raises:
-        ControlFailed: there is no answer, the token is not its own, or it takes no requests.
+        ControlFailed: there is no answer, the token is not its own or could be read on the way, or
+            it takes no requests.
+        ConfigError: whom to trust can't be read.
     """
-    tree = ask(listen, token, PATH)
+    tree = ask(listen, token, PATH, trust)
     try:
         handlers = {str(name): _values(rows) for name, rows in tree["handlers"].items()}
         return EffectiveSettings(listen, str(tree["group"]), _values(tree["settings"]), handlers)

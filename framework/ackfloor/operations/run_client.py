@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from ackfloor.errors import AckfloorError
 from ackfloor.live.run_control import PATH, SCHEME
+from ackfloor.operations.run_tls import SYSTEM, Trust, fault_text, is_loopback
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 LAST_PORT: Final = 65_535
@@ -28,6 +30,8 @@ _NO_CONTROLS: Final = (
     "takes no requests: it is a worker inside a web service (app.running()), or a run with "
     'app.control = "off"; change its settings file or environment and start it again'
 )
+#: How a run that speaks TLS answers who does not.
+PLAIN_TO_TLS: Final = http.client.UPGRADE_REQUIRED
 #: Seconds for a run to answer with its state, which it has in memory.
 STATE_S: Final = 5.0
 #: Seconds for a run to carry out a request: it waits for its workers.
@@ -57,10 +61,16 @@ class Address(NamedTuple):
     path: str = ""
     secure: bool = False
 
-    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """A connection that is made with the first request."""
+    def connection(self, timeout_s: float, trust: Trust = SYSTEM) -> http.client.HTTPConnection:
+        """A connection that is made with the first request.
+
+        Raises:
+            ConfigError: whom to trust can't be read.
+        """
         if self.secure:
-            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s)
+            return http.client.HTTPSConnection(
+                self.host, self.port, timeout=timeout_s, context=trust.context()
+            )
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
 
@@ -88,7 +98,7 @@ def address_of(listen: str) -> Address:
     return Address(host, number, f"/{path}".rstrip("/"), scheme == "https")
 
 
-def ask_state(listen: str) -> Any:
+def ask_state(listen: str, trust: Trust = SYSTEM) -> Any:
     """Read `/state` of a run.
 
     Args:
@@ -96,14 +106,15 @@ def ask_state(listen: str) -> Any:
 
     Raises:
         ControlFailed: there is no answer, or it is not a run's.
+        ConfigError: whom to trust can't be read.
     """
-    _, tree = _asked(listen, "GET", "/state", STATE_S)
+    _, tree = _asked(listen, "GET", "/state", STATE_S, trust)
     if not isinstance(tree, dict) or not isinstance(tree.get("workers"), dict):
         raise ControlFailed(f"{listen} is no run of ackfloor: it has no /state")
     return tree
 
 
-def read_readiness(listen: str) -> Mapping[str, Any]:
+def read_readiness(listen: str, trust: Trust = SYSTEM) -> Mapping[str, Any]:
     """Read `/readyz` of a run: whether it is ready, why not, and what people should know.
 
     Args:
@@ -111,40 +122,58 @@ def read_readiness(listen: str) -> Mapping[str, Any]:
 
     Raises:
         ControlFailed: there is no answer, or it is not a run's.
+        ConfigError: whom to trust can't be read.
     """
-    _, tree = _asked(listen, "GET", "/readyz", STATE_S)
+    _, tree = _asked(listen, "GET", "/readyz", STATE_S, trust)
     if not isinstance(tree, dict) or "ready" not in tree:
         raise ControlFailed(f"{listen} is no run of ackfloor: it has no /readyz")
     return tree
 
 
-def ask(listen: str, token: str, path: str) -> Any:
+def ask(listen: str, token: str, path: str, trust: Trust = SYSTEM) -> Any:
     """Ask a run for what it tells whoever has its token; returns its answer.
 
     Args:
         path: of the control.
 
     Raises:
-        ControlFailed: there is no answer, or the request is refused.
+        ControlFailed: there is no answer, the request is refused, or the token could be read on
+            the way.
+        ConfigError: whom to trust can't be read.
     """
-    response, answer = _asked(listen, "GET", path, STATE_S, None, {"Authorization": SCHEME + token})
+    _refuse_readable(listen, trust)
+    headers = {"Authorization": SCHEME + token}
+    response, answer = _asked(listen, "GET", path, STATE_S, trust, None, headers)
     if response.status == http.client.NOT_FOUND:
         raise ControlFailed(f"{listen} {_NO_CONTROLS}; or it is of an older release")
     return _granted(listen, response, answer)
 
 
-def post(listen: str, token: str, path: str, tree: object) -> Any:
+def post(listen: str, token: str, path: str, tree: object, trust: Trust = SYSTEM) -> Any:
     """Post a control request to a run; returns its answer.
 
     Args:
         path: of the control.
 
     Raises:
-        ControlFailed: there is no answer, or the request is refused.
+        ControlFailed: there is no answer, the request is refused, or the token could be read on
+            the way.
+        ConfigError: whom to trust can't be read.
     """
+    _refuse_readable(listen, trust)
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     body = json.dumps(tree).encode()
-    return _granted(listen, *_asked(listen, "POST", path, POST_S, body, headers))
+    return _granted(listen, *_asked(listen, "POST", path, POST_S, trust, body, headers))
+
+
+def _refuse_readable(listen: str, trust: Trust) -> None:
+    """Refuse to send a token where others could read it; raises ControlFailed."""
+    address = address_of(listen)
+    if not (address.secure or trust.plain_token or is_loopback(address.host)):
+        raise ControlFailed(
+            f"{listen}: without TLS its token could be read on the way; set app.tls_certificate "
+            "where it runs and write https://, or allow it with app.plain_token = true"
+        )
 
 
 def _granted(listen: str, response: http.client.HTTPResponse, answer: object) -> Any:
@@ -157,10 +186,10 @@ def _granted(listen: str, response: http.client.HTTPResponse, answer: object) ->
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
 
 
-def refuse_without_controls(listen: str) -> None:
+def refuse_without_controls(listen: str, trust: Trust = SYSTEM) -> None:
     """Say of a run that takes no requests that it needs no token either; raises ControlFailed."""
     try:
-        response, _ = _asked(listen, "POST", PATH, STATE_S, b"")
+        response, _ = _asked(listen, "POST", PATH, STATE_S, trust, b"")
     except ControlFailed:  # nobody is there: the missing token says so
         return
     if response.status == http.client.METHOD_NOT_ALLOWED:
@@ -172,23 +201,29 @@ def _asked(
     method: str,
     path: str,
     timeout_s: float,
+    trust: Trust,
     body: bytes | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[http.client.HTTPResponse, object]:
     """The response of a run and its JSON body; None if the body is no JSON.
 
     Raises:
-        ControlFailed: there is no answer.
+        ControlFailed: there is no answer, or TLS is spoken there and not here, or here alone.
+        ConfigError: whom to trust can't be read.
     """
     address = address_of(listen)
-    with closing(address.connection(timeout_s)) as connection:
+    with closing(address.connection(timeout_s, trust)) as connection:
         try:
             connection.request(method, address.path + path, body, headers)
             response = connection.getresponse()
             body = response.read()
+        except ssl.SSLError as exc:
+            raise ControlFailed(f"the run at {listen} can't be asked: {fault_text(exc)}") from None
         except (OSError, http.client.HTTPException) as exc:
             why = f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
             raise ControlFailed(why) from None
+    if response.status == PLAIN_TO_TLS and not address.secure:
+        raise ControlFailed(f"the run at {listen} speaks TLS: write https:// in front of it")
     try:
         return response, json.loads(body)
     except ValueError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ackfloor.operations.run_client import ControlFailed, post
+from ackfloor.operations.run_tls import SYSTEM, Trust
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +17,12 @@ class Runs:
     Attributes:
         tokens: address -> token.
         unreached: address -> why it has no token; of some of the runs.
+        trust: whom to trust at an https address.
     """
 
     tokens: Mapping[str, str]
     unreached: Mapping[str, str] = field(default_factory=dict)
+    trust: Trust = SYSTEM
 
     @property
     def alone(self) -> bool:
@@ -39,13 +42,14 @@ class Runs:
 
         Raises:
             ControlFailed: the only run does not answer, or refuses.
+            ConfigError: whom to trust can't be read.
         """
         refused |= self.unreached
         for run, token in self.tokens.items():
             if run in refused:
                 continue
             try:
-                answer = post(run, token, path, body)
+                answer = post(run, token, path, body, self.trust)
             except ControlFailed as exc:
                 if self.alone:
                     raise

@@ -118,6 +118,19 @@ class AppSettings(BaseModel):
     listen: str = Field(
         default="127.0.0.1:9600", description="Where metrics and health are served."
     )
+    tls_certificate: str | None = Field(
+        default=None,
+        description="The file of the certificate, and those it is signed by, with which that "
+        "address is served over TLS; unset means plain HTTP.",
+    )
+    tls_key: str | None = Field(
+        default=None, description="The file of its key; unset means in the same file."
+    )
+    tls_ca: str | None = Field(
+        default=None,
+        description="Whom commands trust at an https address of a run: a file of certificates; "
+        "unset means the system's.",
+    )
     look_interval_s: OptionalDuration = Field(
         default=30.0,
         alias="look_interval",
@@ -133,6 +146,10 @@ class AppSettings(BaseModel):
         default=None,
         description="The file of that token; unset means one for each address in the user's "
         "runtime folder.",
+    )
+    plain_token: bool = Field(
+        default=False,
+        description="Whether commands send that token to a run on another machine without TLS.",
     )
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -175,6 +192,11 @@ class AppSettings(BaseModel):
                 "listen", value, "not an address", 'write host:port, such as "127.0.0.1:9600"'
             )
         return value
+
+    @property
+    def address(self) -> str:
+        """Where commands find the run."""
+        return f"https://{self.listen}" if self.tls_certificate else self.listen
 
     @property
     def transactional(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ackfloor import ConfigError, MissingExtra
-from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, RunBrokersOption
 from ackfloor.operations.run_client import NoAddress
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
 from ackfloor_monitoring.console.access.gate import Gate
@@ -29,9 +29,9 @@ def console(
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="The address of a run to show, as `ackfloor run --listen` has it, or "
-            "dns+NAME:PORT for a run at each address of a name; with several clusters "
-            "NAME=ADDRESS; repeatable.",
+            help="The address of a run to show, as `ackfloor run --listen` has it, where it has "
+            "TLS https://HOST:PORT, or dns+NAME:PORT for a run at each address of a name; with "
+            "several clusters NAME=ADDRESS; repeatable.",
             show_default="the one in the settings",
         ),
     ] = None,
@@ -136,7 +136,7 @@ def console(
             show_default="the console's own figures, since its start",
         ),
     ] = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
 ) -> None:
     """Serve a console that shows what is wrong, in a browser.
 

@@ -77,7 +77,7 @@ def _of_files(
 ) -> Sequence[ShownCluster]:
     if brokers != Brokers():
         why = "what they and their variables say is of one cluster: write it into the files"
-        hint = "--bootstrap-servers, --config, --group"
+        hint = "--bootstrap-servers, --config, --group, --tls-ca"
         raise typer.BadParameter(why, param_hint=hint)
     found = list[ShownCluster]()
     for each in given:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs
@@ -108,9 +109,9 @@ class RunMetrics:
         self._pages = self._all_pages()
         self._server = PageServer(self._pages, self._controls)
 
-    def start(self, listen: str) -> str:
-        """Serve on `host:port` and return the address served."""
-        return self._server.start(listen)
+    def start(self, listen: str, certificate: Path | None = None, key: Path | None = None) -> str:
+        """Serve on `host:port` and return the address served; over TLS with a certificate."""
+        return self._server.start(listen, certificate, key)
 
     def stop(self) -> None:
         """Stop serving."""

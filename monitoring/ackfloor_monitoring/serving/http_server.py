@@ -14,8 +14,11 @@ import socket
 import socketserver
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
 from typing import Any
@@ -23,6 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ackfloor import ConfigError
 from ackfloor.observe import CONTROL_BYTES, Control, ControlRequest
+from ackfloor_monitoring.serving.tls import HANDSHAKE, ServerTls
 
 log = logging.getLogger("ackfloor.monitoring")
 
@@ -102,18 +106,39 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Binds without a look-up of the host's own name."""
+    """Binds without a look-up of the host's own name; speaks TLS where it is told to."""
 
     def __init__(
-        self, family: int, address: Any, pages: Mapping[str, Page], controls: Mapping[str, Control]
+        self,
+        family: int,
+        address: Any,
+        pages: Mapping[str, Page],
+        controls: Mapping[str, Control],
+        tls: ServerTls | None,
     ) -> None:
         self.address_family = family
         self.pages = pages
         self.controls = controls
+        self._tls = tls
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its thread: whoever is slow with TLS keeps nobody else waiting."""
+        if self._tls is None:
+            _Handler(request, client_address, self)
+            return
+        request.settimeout(REQUEST_TIMEOUT_S)
+        if request.recv(1, socket.MSG_PEEK) != HANDSHAKE:
+            _PlainHandler(request, client_address, self)
+            return
+        with self._tls.context().wrap_socket(request, server_side=True) as secure:
+            _Handler(secure, client_address, self)
+            # What was answered arrives, also where the client has more to say.
+            with suppress(OSError):
+                secure.shutdown(socket.SHUT_WR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Log errors, except those of a client that went away."""
@@ -191,6 +216,24 @@ class _Handler(BaseHTTPRequestHandler):
         """Scrapes are not logged."""
 
 
+class _PlainHandler(_Handler):
+    """A request without TLS at an address that has it: nothing is done."""
+
+    def _read(self) -> Response:
+        error = "this address speaks TLS: write https:// in front of it"
+        return Response.of_json({"error": error}, HTTPStatus.UPGRADE_REQUIRED, Upgrade="TLS/1.2")
+
+    def _asked(self) -> Response:
+        length = self.headers.get("content-length", "")
+        if length.isascii() and length.isdecimal():
+            # What was not read would take the answer with it when the connection is closed.
+            self.rfile.read(min(int(length), CONTROL_BYTES))
+        return self._read()
+
+    def _refuse(self) -> None:
+        self._answer(self._read())
+
+
 class PageServer:
     """Serves pages until it is stopped."""
 
@@ -202,18 +245,23 @@ class PageServer:
         self._server: _Server | None = None
         self._thread: Thread | None = None
 
-    def start(self, listen: str) -> str:
+    def start(self, listen: str, certificate: Path | None = None, key: Path | None = None) -> str:
         """Serve on `host:port`; returns the address with the port in use.
 
+        Args:
+            certificate: for TLS; None for plain HTTP.
+            key: of the certificate; None where that file has it, too.
+
         Raises:
-            ConfigError: the address can't be bound.
+            ConfigError: the address can't be bound, or the certificate can't be used.
         """
         host, port = parse_listen(listen)
+        tls = None if certificate is None else ServerTls(certificate, key)
         try:
             family, _, _, _, address = socket.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            self._server = _Server(family, address, self._pages, self._controls)
+            self._server = _Server(family, address, self._pages, self._controls, tls)
         except OSError as exc:
             why = f"can't listen there: {exc.strerror or exc}"
             raise ConfigError("listen", listen, why, FIX) from exc

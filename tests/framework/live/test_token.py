@@ -23,6 +23,7 @@ def test_its_place_follows_from_the_address(environment: dict[str, str], expecte
     """So that the run and who changes it find the same without a word."""
     path = token_path("127.0.0.1:9600", None, environment)
     assert str(path) == f"{expected}/run-127.0.0.1-9600.token"
+    assert token_path("https://127.0.0.1:9600", None, environment) == path
 
 
 def test_an_address_can_not_lead_elsewhere() -> None:

@@ -36,7 +36,7 @@ class Asked:
         self.counts = {"a:1": 2, "b:1": 1}
         monkeypatch.setattr(runs, "post", self.post)
 
-    def post(self, run: str, token: str, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, run: str, token: str, path: str, body: Mapping[str, Any], _trust: object) -> Any:
         """As a run answers."""
         assert (token, path) == (f"token of {run}", PATH)
         self.bodies.append((run, body))

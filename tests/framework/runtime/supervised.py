@@ -40,7 +40,7 @@ class Monitor:
     def __init__(self, broken: bool) -> None:
         self._broken = broken
 
-    def start(self, listen: str) -> str:
+    def start(self, listen: str, certificate: Path | None = None, key: Path | None = None) -> str:
         return listen
 
     def update(self, worker: int, report: bytes) -> None:

@@ -111,17 +111,19 @@ def console_of(
     port: int = 0,
     report: SparkReport | None = None,
     prometheus: Prometheus | None = None,
+    tls_ca: Path | None = None,
 ) -> Iterator[Console]:
     """Serve a console of these runs, this broker and this index, a cluster of each name.
 
     Args:
         port: 0 for any.
+        tls_ca: whom to trust at a run with TLS.
     """
     gate = Gate(own_names("127.0.0.1", None), secure=False, token_file=token_file, role=role)
     place = Place("127.0.0.1", port)
     bound = place.bound()
     asking = ThreadPoolExecutor(8)
-    brokers = Brokers(servers=servers)
+    brokers = Brokers(servers=servers, tls_ca=tls_ca)
     more = (index, token_files, report, prometheus)
     clusters = [Cluster(name, brokers, runs, asking, *more) for name in names]
     server = server_of(clusters, gate, place)

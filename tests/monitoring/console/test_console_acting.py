@@ -34,10 +34,12 @@ from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.acts import retry_forms
 from ackfloor_monitoring.console.reads import cluster_facts, searches, waiting_records
 from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.certificates import Authority
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import words
+from tests.monitoring.console.test_console_pages import OVERVIEW, words
 from tests.monitoring.samples import OPEN, handler, snapshot
 
 LANES, HANDLERS, ACTIONS, ORDERS = (
@@ -399,6 +401,36 @@ def test_an_open_circuit_breaker_says_what_it_does(
     assert "the last error: OSError: the bank is away" in said
     assert "&lt;b&gt;the bank&lt;/b&gt;" in page
     assert "Keep its breaker" not in said
+
+
+def test_a_run_with_tls_is_asked_and_told(tmp_path: Path, notes: Notes) -> None:
+    """By whoever trusts what has signed its certificate; else its page says what is missing."""
+    told = list[str]()
+
+    def order(action: PauseAction, *_: Any) -> Change:
+        told.append(action)
+        return Change((), (0,), {}, (), 0, ())
+
+    authority = Authority(tmp_path)
+    run = RunMetrics("billing", 1)
+    run.control(HANDLERS_PATH, PauseControl(TOKEN, order, anywhere=False))
+    listen = f"https://{run.start('127.0.0.1:0', *authority.signed('127.0.0.1'))}"
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    given: Any = {"role": Role.operator, "token_files": {listen: token}}
+    with console_of(listen, tls_ca=authority.file, **given) as served:
+        assert f"{listen}: group billing, 1 worker" in words(served.ask(OVERVIEW).text)
+        asked = served.send(ORDERS, ("action", "pause"), ("for", "30m"), *OF_BILL)
+        came = words(confirmed(served, asked, "a migration").text)
+        assert f"paused by worker 0 of {listen}" in came
+    with console_of(listen, **given) as served:
+        said = words(served.ask(OVERVIEW).text)
+        assert "is signed by nobody that is trusted" in said
+        refused = served.send(ORDERS, ("action", "resume"), *OF_BILL)
+        assert (refused.status, "signed by nobody" in refused.text) == (400, True)
+    run.stop()
+    assert (told, notes.states) == (["pause"], [ActionState.BEGUN, ActionState.DONE])
 
 
 def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes) -> None:

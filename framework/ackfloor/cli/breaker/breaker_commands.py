@@ -14,13 +14,14 @@ import typer
 from ackfloor.cli.breaker.breaker_show import show
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.noting import Noting, end_by_workers
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
+from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
     credentials,
     exit_unless_all_applied,
     order_terms,
+    trust_of,
 )
 from ackfloor.core.values.durations import format_duration
 from ackfloor.live.breaker_orders import Action
@@ -58,7 +59,7 @@ def open_(
     reason: _Reason = None,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Keep a handler's breaker open in all workers of the run: only single records are tried.
@@ -78,7 +79,7 @@ def close(
     reason: _Reason = None,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Keep a handler's breaker closed in all workers of the run: failures follow the retry policy.
@@ -97,7 +98,7 @@ def auto(
     handler: _Handler,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Return a handler's breaker to automatic, beginning with the state it has.
@@ -118,7 +119,8 @@ def _force(
 ) -> None:
     given = {"for_s": terms.get("for_s"), "runs": [run[0]]}
     with Noting(source, f"breaker {action}", terms.get("reason"), given).of([handler]) as ending:
-        answer = post(*run, PATH, {"action": action, "handler": handler, **terms})
+        body = {"action": action, "handler": handler, **terms}
+        answer = post(*run, PATH, body, trust_of(source, run[0]))
         workers = answer["workers"]
         end_by_workers(ending, workers)
     if output is Output.json:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.cli.shared.times import moment
@@ -27,7 +27,7 @@ SPARE = ("why", "next", "since", "workers")
 
 def show(
     listen: ListenOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Show the state of a run's circuit breakers, and which of them operators have forced.

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from ackfloor.cli.shared.noting import Noting, ReasonOption
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
+from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
     ListenOption,
     TokenFileOption,
     credentials,
     exit_unless_all_applied,
+    trust_of,
 )
 from ackfloor.operations import Runs, SettingChange
 
@@ -37,7 +38,7 @@ def set_(
     ] = False,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    config_file: ConfigOption = None,
+    config_file: RunConfigOption = None,
     output: OutputOption = Output.table,
     reason: ReasonOption = None,
 ) -> None:
@@ -48,7 +49,8 @@ def set_(
     of that group. The run writes its token to a file that only its user can read, and logs where.
     """
     run, token = credentials(listen, token_file, config_file)
-    change, runs = SettingChange(name, value), Runs({run: token})
+    change = SettingChange(name, value)
+    runs = Runs({run: token}, trust=trust_of(config_file, run))
     if dry_run:
         answer = change.judge(runs).answers[run]
     else:

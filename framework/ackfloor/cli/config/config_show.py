@@ -13,13 +13,13 @@ import typer
 from ackfloor.cli.config.config_set import set_
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
-    ConfigOption,
+    RunConfigOption,
     FactoryOption,
     Output,
     OutputOption,
     SettingsSource,
 )
-from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials
+from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials, trust_of
 from ackfloor.settings import SettingRow, Settings, rows, sections_of
 from ackfloor.settings.app_sections import file_place
 from ackfloor.settings.layers import find_file
@@ -56,7 +56,7 @@ def show(
     ] = False,
     listen: ListenOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Print every setting with its value and source; secrets are shown as ***.
@@ -90,7 +90,7 @@ def show(
 
 def _refuse_options_of_a_run(context: typer.Context) -> None:
     """Where no run is asked; a variable may be meant for the other commands."""
-    for name in ("listen", "token_file"):
+    for name in ("listen", "token_file", "tls_ca"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = f"--{name.replace('_', '-')}"
@@ -107,7 +107,7 @@ def _of_run(
         why = f"the run has its app: leave {app} out"
         raise typer.BadParameter(why, param_hint="--running")
     run, token = credentials(listen, token_file, source)
-    found = ask_settings(run, token).all()
+    found = ask_settings(run, token, trust_of(source, run)).all()
     return [SettingRow(each.name, each.value, each.source) for each in found]
 
 

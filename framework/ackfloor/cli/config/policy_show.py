@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.core.values.durations import format_duration
@@ -23,7 +23,7 @@ SPARE = ("workers", "after_dead_letter", "on_failure", "ordering", "concurrency"
 
 def show(
     listen: ListenOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Show the policies in force in a run, whether from code, file or `config set`.

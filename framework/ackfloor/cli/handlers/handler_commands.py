@@ -15,7 +15,7 @@ import typer
 from ackfloor.cli.handlers.handler_list import ls
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.noting import Noting
-from ackfloor.cli.shared.parameters import ConfigOption, Output, OutputOption, SettingsSource
+from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption, SettingsSource
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
 from ackfloor.cli.shared.run_tokens import runs_with_tokens
 from ackfloor.core.values.durations import format_duration
@@ -54,7 +54,7 @@ def pause(
     reason: _Reason = None,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Start nothing more of a handler, in all workers of the runs, also in those that start later.
@@ -72,7 +72,7 @@ def resume(
     handler: _Handler,
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Let a paused handler go on, in all workers of the runs; one that goes on already does so.

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListensOption, read_state, runs_of
 from ackfloor.cli.shared.times import moment
@@ -32,7 +32,7 @@ SPARE = ("run", "workers", "ordering", "on_failure", "concurrency", "queued", "w
 
 def ls(
     listen: ListensOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """List the handlers of runs: what they do, and whether an operator or they themselves pause it.

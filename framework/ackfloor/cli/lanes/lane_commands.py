@@ -18,10 +18,10 @@ from ackfloor.cli.shared.command_options import Commands, Made
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
-    ConfigOption,
     DryRunOption,
     Output,
     OutputOption,
+    RunConfigOption,
     SettingsSource,
     YesOption,
 )
@@ -120,7 +120,7 @@ class How:
         yes: YesOption = False,
         listen: ListensOption = None,
         token_file: TokenFileOption = None,
-        config: ConfigOption = None,
+        config: RunConfigOption = None,
         output: OutputOption = Output.table,
         reason: ReasonOption = None,
     ) -> How:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListensOption, read_state, runs_of
 from ackfloor.core.values.suggestions import there_are
@@ -28,7 +28,7 @@ def ls(
         str | None, typer.Argument(metavar="[HANDLER]", help="Only this handler's.")
     ] = None,
     listen: ListensOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """List the keys and partitions that wait for a record that failed, the longest waiting first.

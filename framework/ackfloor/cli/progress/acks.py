@@ -14,7 +14,7 @@ from ackfloor.cli.progress.progress_watch import (
     place_of,
     show,
 )
-from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, RunBrokersOption
 from ackfloor.cli.shared.rows import Row, RowsOption, RowsOutput
 from ackfloor.cli.shared.run_address import ListenOption, state_if_any
 from ackfloor.core.acks.ack_strip import WIDTH
@@ -35,7 +35,7 @@ def acks(
     group: GroupOption = None,
     watch: WatchOption = False,
     listen: ListenOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Show the floor of each partition, what is settled above it, and what it waits for.

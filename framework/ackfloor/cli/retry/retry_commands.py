@@ -23,6 +23,7 @@ from ackfloor.cli.shared.parameters import (
     BrokersOption,
     LimitOption,
     OfGroupOption,
+    RunBrokersOption,
 )
 from ackfloor.cli.shared.read_count import counted
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
@@ -65,7 +66,7 @@ def ls(
     topics: _TopicsArgument = None,
     group: OfGroupOption = None,
     listen: ListenOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """List retry topics: how many records wait, how many are due, the oldest and the next of them.

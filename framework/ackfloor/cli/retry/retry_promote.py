@@ -19,9 +19,9 @@ from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
-    BrokersOption,
     Output,
     OutputOption,
+    RunBrokersOption,
     SettingsSource,
     YesOption,
 )
@@ -59,7 +59,7 @@ def promote(
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
     because: ReasonOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Make waiting records due now, through the run whose workers hold them.
@@ -85,7 +85,7 @@ def bury(
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
     because: ReasonOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Dead-letter waiting records without another attempt, through the run that holds them.

@@ -10,7 +10,7 @@ import typer
 from ackfloor.cli.handlers.handler_list import paused_remarks
 from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, noisy_key_remarks
 from ackfloor.cli.lanes.lane_list import lane_remarks
-from ackfloor.cli.shared.parameters import ConfigOption
+from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListenOption, read_state
 from ackfloor.core.values.durations import parse_duration
@@ -38,7 +38,7 @@ def inflight(
         ),
     ] = False,
     listen: ListenOption = None,
-    config: ConfigOption = None,
+    config: RunConfigOption = None,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Show the records in flight in a run: how long they have run, and how much time is left.

@@ -44,6 +44,7 @@ from ackfloor.ports import RunMonitor
 from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.supervisor import Supervisor
+from ackfloor.settings.app_settings import AppSettings
 from ackfloor.settings.layers import Layer
 
 log = logging.getLogger("ackfloor.run")
@@ -60,6 +61,16 @@ def run(
             help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT.",
             show_default="127.0.0.1:9600",
         ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve them over TLS with this certificate, and those it is signed by.",
+            show_default="app.tls_certificate, else plain HTTP",
+        ),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The certificate's key.", show_default="in the same file")
     ] = None,
     factory: FactoryOption = False,
     reload: Annotated[
@@ -98,6 +109,8 @@ def run(
         "kafka.bootstrap_servers": bootstrap_servers,
         "app.workers": workers,
         "app.listen": listen,
+        "app.tls_certificate": None if tls_certificate is None else str(tls_certificate),
+        "app.tls_key": None if tls_key is None else str(tls_key),
         "app.log_level": log_level,
         "app.log_format": log_format,
     }
@@ -107,6 +120,8 @@ def run(
         options = {
             "--workers": workers,
             "--listen": listen,
+            "--tls-certificate": tls_certificate,
+            "--tls-key": tls_key,
             "--factory": factory,
             "--only": only,
             "--connect-timeout": connect_timeout,
@@ -211,8 +226,7 @@ def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
     monitor = plugin.run_monitor(settings.group, settings.app.workers)
     monitor.settings(live.state)
     live.on_state = monitor.settings
-    listen = monitor.start(settings.app.listen)
-    log.info("metrics and health on http://%s", listen)
+    listen = _served(monitor, settings.app)
     token = None
     try:
         token = _take_settings(monitor, live, listen)
@@ -221,6 +235,21 @@ def _monitor(launch: Launch, live: RunSettings) -> Iterator[RunMonitor | None]:
         monitor.stop()
         if token is not None:
             token.remove()
+
+
+def _served(monitor: RunMonitor, app: AppSettings) -> str:
+    """Serve at the run's address, which is returned; raises ConfigError."""
+    if app.tls_certificate is None:
+        if app.tls_key is not None:
+            fix = "set app.tls_certificate, or leave app.tls_key out"
+            raise ConfigError("app.tls_key", app.tls_key, "goes with app.tls_certificate", fix)
+        listen = monitor.start(app.listen)
+        log.info("metrics and health on http://%s", listen)
+        return listen
+    key = None if app.tls_key is None else Path(app.tls_key).expanduser()
+    listen = monitor.start(app.listen, Path(app.tls_certificate).expanduser(), key)
+    log.info("metrics and health on https://%s", listen)
+    return listen
 
 
 def _take_settings(monitor: RunMonitor, live: RunSettings, listen: str) -> TokenFile | None:

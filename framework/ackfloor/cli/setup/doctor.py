@@ -16,10 +16,10 @@ from ackfloor.cli.setup.run_checks import of_run
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     Brokers,
-    BrokersOption,
     FactoryOption,
     Output,
     OutputOption,
+    RunBrokersOption,
 )
 from ackfloor.cli.shared.rows import json_text
 from ackfloor.cli.shared.run_address import ListensOption, runs_of
@@ -57,7 +57,7 @@ def doctor(
     ] = False,
     listen: ListensOption = None,
     connect_timeout: Annotated[str, typer.Option(help="How long to wait for a broker.")] = "10s",
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Check whether a worker can run here: brokers, login, permissions, topics, settings.
@@ -100,7 +100,7 @@ def _of_runs(
     group = None
     if launch is not None:
         group = launch.settings.group
-        runs = runs if listen else [launch.settings.app.listen]
+        runs = runs if listen else [launch.settings.app.address]
     for run in runs:
         address_of(run)
     return chain.from_iterable(

@@ -7,7 +7,7 @@ from typing import Any
 
 import ackfloor
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import read_state
+from ackfloor.cli.shared.run_address import read_state, trust_of
 from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.operations.run_client import ControlFailed, read_readiness, unreported, workers_of
 from ackfloor.settings.app_sections import section_name
@@ -28,7 +28,8 @@ def of_run(
     check = f"run {run}"
     bad: State = "fail" if named else "warn"
     try:
-        state, readiness = read_state(run, source), read_readiness(run)
+        state = read_state(run, source)
+        readiness = read_readiness(run, trust_of(source, run))
     except ControlFailed as exc:
         fix = "start it (ackfloor run), or name the run that is meant: --listen HOST:PORT"
         yield CheckResult(check, "fail" if named else "not tried", str(exc), fix)

@@ -74,16 +74,38 @@ SectionOption = Annotated[
 ]
 
 
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="ACKFLOOR_RUN_TLS_CA",
+        help="Whom to trust at an https address of a run: a file of certificates.",
+        show_default="app.tls_ca, else the system's",
+    ),
+]
+
+
 class SettingsSource(NamedTuple):
-    """Where a command reads the settings of an app: the file, and the group that has a section."""
+    """Where a command reads the settings of an app: the file, and the group that has a section.
+
+    Attributes:
+        tls_ca: whom to trust at an https address of a run.
+    """
 
     config: Path | None = None
     group: str | None = None
+    tls_ca: Path | None = None
 
     @classmethod
     def of(cls, config: FileOption = None, group: SectionOption = None) -> SettingsSource:
         """From the options."""
         return cls(config, group)
+
+    @classmethod
+    def of_runs(
+        cls, config: FileOption = None, group: SectionOption = None, tls_ca: TlsCaOption = None
+    ) -> SettingsSource:
+        """From the options of a command that asks a run."""
+        return cls(config, group, tls_ca)
 
     @property
     def flags(self) -> dict[str, object]:
@@ -91,11 +113,12 @@ class SettingsSource(NamedTuple):
 
         Another tool's group may have a name that no app can have, and so no section.
         """
+        given: dict[str, object] = {} if self.tls_ca is None else {"app.tls_ca": str(self.tls_ca)}
         try:
             check_group(self.group or "")
         except SettingError:
-            return {}
-        return {"app.group": self.group}
+            return given
+        return {**given, "app.group": self.group}
 
     def load(self) -> Settings:
         """The settings; raises ConfigError."""
@@ -109,14 +132,21 @@ class SettingsSource(NamedTuple):
 
 
 ConfigOption = Annotated[SettingsSource | None, Made(SettingsSource.of)]
+#: Of a command that asks a run.
+RunConfigOption = Annotated[SettingsSource | None, Made(SettingsSource.of_runs)]
 
 
 class Brokers(NamedTuple):
-    """The brokers that a command connects to, from the command line and the settings."""
+    """The brokers that a command connects to, from the command line and the settings.
+
+    Attributes:
+        tls_ca: whom to trust at an https address of a run, where it asks runs as well.
+    """
 
     servers: str | None = None
     config: Path | None = None
     group: str | None = None
+    tls_ca: Path | None = None
 
     @classmethod
     def of(
@@ -127,6 +157,17 @@ class Brokers(NamedTuple):
     ) -> Brokers:
         """From the options."""
         return cls(bootstrap_servers, config, group)
+
+    @classmethod
+    def of_runs(
+        cls,
+        bootstrap_servers: ServersOption = None,
+        config: FileOption = None,
+        group: SectionOption = None,
+        tls_ca: TlsCaOption = None,
+    ) -> Brokers:
+        """From the options of a command that asks runs as well."""
+        return cls(bootstrap_servers, config, group, tls_ca)
 
     @classmethod
     def of_app(cls, bootstrap_servers: ServersOption = None, config: FileOption = None) -> Brokers:
@@ -141,7 +182,7 @@ class Brokers(NamedTuple):
     @property
     def source(self) -> SettingsSource:
         """Where the settings are read that are not about brokers."""
-        return SettingsSource(self.config, self.group)
+        return SettingsSource(self.config, self.group, self.tls_ca)
 
     def settings(self) -> Settings:
         """The settings; raises ConfigError."""
@@ -153,6 +194,8 @@ class Brokers(NamedTuple):
 
 
 BrokersOption = Annotated[Brokers, Made(Brokers.of)]
+#: Of a command that asks runs as well.
+RunBrokersOption = Annotated[Brokers, Made(Brokers.of_runs)]
 AppBrokersOption = Annotated[Brokers, Made(Brokers.of_app)]
 #: The default of that option: the settings name the brokers.
 OF_SETTINGS: Final = Brokers()

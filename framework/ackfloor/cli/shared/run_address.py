@@ -20,6 +20,7 @@ from ackfloor.operations.run_client import (
     ask_state,
     refuse_without_controls,
 )
+from ackfloor.operations.run_tls import SYSTEM, Trust, is_loopback
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings.app_sections import section_name
 
@@ -27,8 +28,9 @@ ListenOption = Annotated[
     str | None,
     typer.Option(
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The run's address, the same as that of `ackfloor run --listen`; of a worker inside "
-        "a web service HOST:PORT/PATH or a URL, with the path of its pages.",
+        help="The run's address, the same as that of `ackfloor run --listen`, where it has TLS "
+        "https://HOST:PORT; of a worker inside a web service HOST:PORT/PATH or a URL, with the "
+        "path of its pages.",
         show_default="127.0.0.1:9600",
     ),
 ]
@@ -37,9 +39,9 @@ ListensOption = Annotated[
     typer.Option(
         "--listen",
         envvar="ACKFLOOR_RUN_LISTEN",
-        help="The address of a run of the group, as `ackfloor run --listen` has it; of a worker "
-        "inside a web service HOST:PORT/PATH or a URL, with the path of its pages; repeatable (in "
-        "the variable: separated by spaces).",
+        help="The address of a run of the group, as `ackfloor run --listen` has it, where it has "
+        "TLS https://HOST:PORT; of a worker inside a web service HOST:PORT/PATH or a URL, with the "
+        "path of its pages; repeatable (in the variable: separated by spaces).",
         show_default="127.0.0.1:9600",
     ),
 ]
@@ -71,10 +73,11 @@ def read_state(listen: str | None, source: SettingsSource | None) -> Any:
 
     Raises:
         ControlFailed: there is no answer, it is not a run's, or that of another group.
+        ConfigError: the settings are refused, or whom to trust can't be read.
     """
     source = source or SettingsSource()
-    listen = listen or source.load().app.listen
-    tree = ask_state(listen)
+    listen = listen or source.load().app.address
+    tree = ask_state(listen, trust_of(source, listen))
     if source.group is not None and tree.get("group", source.group) != source.group:
         raise OtherGroup(
             f"the run at {listen} is of group {tree['group']!r}, not {source.group!r}: name the "
@@ -99,7 +102,21 @@ def state_if_any(listen: str | None, source: SettingsSource | None) -> Mapping[s
 def runs_of(listen: list[str] | None, source: SettingsSource | None) -> list[str]:
     """The addresses of the runs to ask: as given, each once, or the settings' own."""
     given = list(dict.fromkeys(listen or ()))
-    return given or [(source or SettingsSource()).load().app.listen]
+    return given or [(source or SettingsSource()).load().app.address]
+
+
+def trust_of(source: SettingsSource | None, *runs: str) -> Trust:
+    """Whom to trust at these addresses, by the settings, which are read where that matters.
+
+    Raises:
+        NoAddress: one of them is none.
+        ConfigError: the settings are refused.
+    """
+    addresses = [address_of(run) for run in runs]
+    if all(each.secure is False and is_loopback(each.host) for each in addresses):
+        return SYSTEM
+    app = (source or SettingsSource()).load().app
+    return Trust(Path(app.tls_ca).expanduser() if app.tls_ca else None, app.plain_token)
 
 
 def credentials(
@@ -117,7 +134,7 @@ def credentials(
     named = FIELD if token_file is None else "--token-file"
     if listen is None or token_file is None:
         app = source.load().app
-        listen = listen or app.listen
+        listen = listen or app.address
         token_file = token_file or token_path(listen, app.control_token_file)
     if source.group is not None:
         # The address may be a default that a run of another app has.
@@ -126,7 +143,7 @@ def credentials(
         return listen, read_token(token_file, named)
     except ConfigError as exc:
         if named == FIELD:
-            refuse_without_controls(listen)
+            refuse_without_controls(listen, trust_of(source, listen))
         failed = ControlFailed if named == FIELD else NoToken
         raise failed(str(exc)) from None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import credentials, runs_of
+from ackfloor.cli.shared.run_address import credentials, runs_of, trust_of
 from ackfloor.operations.run_client import ControlFailed, NoAddress
 from ackfloor.operations.runs import Runs
 
@@ -20,6 +20,7 @@ def runs_with_tokens(
 
     Raises:
         ControlFailed: an address is none, or no run has a token.
+        ConfigError: the settings are refused.
     """
     asked = runs_of(listen, source)
     tokens, failed = tokens_of(dict.fromkeys(asked, token_file), source)
@@ -27,7 +28,8 @@ def runs_with_tokens(
         raise failed[asked[0]]
     if not tokens:
         raise ControlFailed("; ".join(map(str, failed.values())))
-    return Runs(tokens, {run: str(exc) for run, exc in failed.items()})
+    unreached = {run: str(exc) for run, exc in failed.items()}
+    return Runs(tokens, unreached, trust_of(source, *tokens))
 
 
 def tokens_of(

@@ -18,6 +18,7 @@ _LISTEN: Final = "ACKFLOOR_RUN_LISTEN"
 _SERVERS: Final = "ACKFLOOR_BOOTSTRAP_SERVERS"
 _CONFIG: Final = "ACKFLOOR_CONFIG"
 _GROUP: Final = "ACKFLOOR_GROUP"
+_TLS_CA: Final = "ACKFLOOR_RUN_TLS_CA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,9 @@ class NextCommands:
         names_runs = bool(listen) and (len(known) != 1 or list(listen or ()) != known)
         config = _unless_known("--config", brokers.config, _CONFIG)
         group = _unless_known("--group", brokers.group, _GROUP)
+        trusts = _unless_known("--tls-ca", brokers.tls_ca, _TLS_CA)
         servers = _unless_known("--bootstrap-servers", brokers.servers, _SERVERS)
-        return cls(names_runs, (*group, *config), (*servers, *config))
+        return cls(names_runs, (*group, *config, *trusts), (*servers, *config))
 
     def asks_runs(self, command: str, runs: Iterable[str]) -> str:
         """A command that asks these runs."""

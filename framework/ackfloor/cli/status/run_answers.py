@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import read_state, runs_of
+from ackfloor.cli.shared.run_address import read_state, runs_of, trust_of
 from ackfloor.operations.run_client import ControlFailed, address_of, read_readiness, workers_of
 
 #: So many are asked at once: one that is away may take five seconds to say nothing.
@@ -70,7 +70,8 @@ def readers_of(answers: Sequence[RunAnswer]) -> dict[tuple[str, str], str]:
 
 def _answer(run: str, source: SettingsSource, named: bool) -> RunAnswer:
     try:
-        state, readiness = read_state(run, source), read_readiness(run)
+        state = read_state(run, source)
+        readiness = read_readiness(run, trust_of(source, run))
     except ControlFailed as exc:
         return RunAnswer(run, named, error=f"{exc}")
     return RunAnswer(run, named, state, readiness)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ackfloor.cli.shared.parameters import OF_SETTINGS, Brokers, BrokersOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, Brokers, RunBrokersOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListensOption
 from ackfloor.cli.status.entries import with_handlers
@@ -34,7 +34,7 @@ def status(
         ),
     ] = None,
     listen: ListensOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
+    brokers: RunBrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Show what is wrong, the worst first, and the command to type next for each of it.

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Final
 
 from ackfloor import ConfigError
+from ackfloor.operations.run_tls import is_loopback
 from ackfloor_monitoring.console.access.proxies import Proxies
 from ackfloor_monitoring.console.access.roles import Role
 
 _LISTEN: Final = "--listen"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine alone; of names, localhost."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def refuse_unsafe(

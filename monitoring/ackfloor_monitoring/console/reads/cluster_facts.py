@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ackfloor.cli.shared.parameters import Brokers
+from ackfloor.cli.shared.run_address import trust_of
 from ackfloor.cli.shared.run_tokens import tokens_of
 from ackfloor.cli.status.entries import Entry, entries, with_handlers
 from ackfloor.cli.status.group_look import looks
@@ -25,7 +26,7 @@ from ackfloor.cli.status.run_answers import RunAnswer, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.status_line import worst_first
 from ackfloor.cli.status.working_off import with_working_off
-from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs
+from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs, Trust
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
 from ackfloor_monitoring.console.reads.asked_runs import AskedRuns
@@ -70,12 +71,14 @@ class AskedRun(NamedTuple):
         group: its own, or that of when it answered last; "" where it never has.
         token: its own; "" where it is not known.
         why: why it can't be asked for more; "" where it can.
+        trust: whom to trust there, where it has TLS.
     """
 
     answer: RunAnswer
     group: str
     token: str
     why: str
+    trust: Trust
 
 
 class Cluster:
@@ -174,7 +177,7 @@ class Cluster:
         if not tokens:
             why = "; ".join(unreached.values()) or "the console knows none; name them with --run"
             raise ControlFailed(f"no run of {group} can be asked: {why}")
-        return Runs(tokens, unreached)
+        return Runs(tokens, unreached, trust_of(self._brokers.source, *tokens))
 
     def asked_runs(self, group: str | None = None) -> Sequence[AskedRun]:
         """The runs of a group, or of all, asked now; one of which no group is known may be of any.
@@ -196,8 +199,9 @@ class Cluster:
         }
         tokens, failed = tokens_of(files, self._brokers.source)
         whys = {run: _of_console(str(exc)) for run, exc in failed.items()}
+        trust = trust_of(self._brokers.source, *files)
         return [
-            AskedRun(each, of, tokens.get(each.run, ""), each.error or whys.get(each.run, ""))
+            AskedRun(each, of, tokens.get(each.run, ""), each.error or whys.get(each.run, ""), trust)
             for each, of in meant
         ]
 

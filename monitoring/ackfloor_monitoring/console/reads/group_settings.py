@@ -152,7 +152,7 @@ def _settings_of(run: AskedRun) -> EffectiveSettings | str:
     if not run.token:
         return run.why
     try:
-        return ask_settings(run.answer.run, run.token)
+        return ask_settings(run.answer.run, run.token, run.trust)
     except ControlFailed as exc:
         return str(exc)
 

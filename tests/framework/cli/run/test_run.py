@@ -17,7 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli, main
+from ackfloor.operations import Trust, ask_state
 from ackfloor.runtime.supervision.exit_codes import Exit
+from tests.certificates import Authority
 from tests.framework.cli.command import Running, ackfloor
 
 E2E = pytest.mark.e2e
@@ -99,6 +101,23 @@ def test_two_apps_run_from_one_file(shop: Path, start: Callable[..., Running]) -
     start("shop:app").logged("no section [apps.billing.*]; it has [apps.biling.*]")
 
 
+@E2E
+def test_a_run_is_served_over_tls(shop: Path, start: Callable[..., Running]) -> None:
+    """With the certificate of its settings; its log names the scheme, commands find it there."""
+    authority = Authority(shop)
+    certificate, key = authority.signed("127.0.0.1")
+    (shop / "ackfloor.toml").write_text(
+        f'[app]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+    )
+    run = start("shop:app")
+    address = run.logged("metrics and health on https://").rpartition("https://")[2]
+    assert ask_state(f"https://{address}", Trust(authority.file))["group"] == "billing"
+    told = ackfloor("inflight", "--listen", f"https://{address}", cwd=shop)
+    assert "signed by nobody that is trusted" in told.stderr
+    run.signal(signal.SIGTERM)
+    assert run.wait() == Exit.OK
+
+
 Refused = Callable[..., str]
 
 
@@ -175,8 +194,10 @@ def test_a_wrong_registration_is_one_line(
         ([], {"ACKFLOOR_HANDLERS__BIIL__CONCURRENCY": "3"}, "biil"),
         ([], {"ACKFLOOR_APP__GROUP": "no such group!"}, "group"),
         (["--config", "no.toml"], {}, "no.toml"),
+        (["--tls-key", "k.pem"], {}, "app.tls_key='k.pem': goes with app.tls_certificate"),
+        ([], {"ACKFLOOR_APP__TLS_CERTIFICATE": "none.pem"}, "app.tls_certificate='none.pem'"),
     ],
-    ids=["timeout", "unknown", "group", "config"],
+    ids=["timeout", "unknown", "group", "config", "tls_key", "tls_certificate"],
 )
 def test_a_wrong_setting_is_one_line(
     refused: Refused, arguments: list[str], given: dict[str, str], named: str
