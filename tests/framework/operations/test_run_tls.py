@@ -17,7 +17,7 @@ from ackfloor.cli.shared.parameters import SettingsSource
 from ackfloor.cli.shared.run_address import trust_of
 from ackfloor.live.pause_orders import PATH, PauseControl
 from ackfloor.live.requests import Change
-from ackfloor.operations import ActionLog, ControlFailed, Trust, ask_state
+from ackfloor.operations import ActionLog, ControlFailed, Trust, ask_settings, ask_state
 from ackfloor.operations.run_client import post, read_readiness
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
@@ -119,6 +119,8 @@ def test_tls_on_one_side_alone_is_said(serve: Serve, authority: Authority) -> No
             ask(secure.listen)
     with pytest.raises(ControlFailed, match=r"speaks TLS: write https:// in front of it"):
         post(secure.listen, TOKEN, PATH, {"action": "resume", "handler": "bill"})
+    with pytest.raises(ControlFailed, match=r"speaks TLS: write https:// in front of it"):
+        ask_settings(secure.listen, TOKEN)
     assert secure.orders == []
     assert "it speaks no TLS: write http://" in asked(plain, Trust(authority.file))
 
@@ -132,6 +134,8 @@ def test_a_token_does_not_go_to_another_machine_without_tls(
     with pytest.raises(ControlFailed, match=r"its token could be read on the way") as refused:
         post(listen, TOKEN, PATH, order)
     assert "app.plain_token = true" in str(refused.value)
+    with pytest.raises(ControlFailed, match=r"its token could be read on the way"):
+        ask_settings(listen, TOKEN)
     assert plain.orders == []
     assert ask_state(listen)["group"] == "billing"
     post(listen, TOKEN, PATH, order, Trust(plain_token=True))

@@ -201,7 +201,9 @@ class Cluster:
         whys = {run: _of_console(str(exc)) for run, exc in failed.items()}
         trust = trust_of(self._brokers.source, *files)
         return [
-            AskedRun(each, of, tokens.get(each.run, ""), each.error or whys.get(each.run, ""), trust)
+            AskedRun(
+                each, of, tokens.get(each.run, ""), each.error or whys.get(each.run, ""), trust
+            )
             for each, of in meant
         ]
 
