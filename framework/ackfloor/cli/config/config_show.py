@@ -13,10 +13,10 @@ import typer
 from ackfloor.cli.config.config_set import set_
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor.cli.shared.parameters import (
-    RunConfigOption,
     FactoryOption,
     Output,
     OutputOption,
+    RunConfigOption,
     SettingsSource,
 )
 from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials, trust_of
