@@ -12,7 +12,8 @@ from ackfloor.cli.breaker.breaker_show import breaker_facts
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.operations import ControlFailed
 from ackfloor_monitoring.console.pages.console_page import Known, Page
-from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfRuns
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.run_facts import OfRuns
 
 Row = Mapping[str, Any]
 

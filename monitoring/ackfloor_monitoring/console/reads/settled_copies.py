@@ -7,7 +7,7 @@ worked off. Which ones were, the group's commits of the retry topic say.
 from __future__ import annotations
 
 from ackfloor.observe import Progress
-from ackfloor_monitoring.console.reads.cluster_facts import OfKafka
+from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 
 
 class SettledCopies:
