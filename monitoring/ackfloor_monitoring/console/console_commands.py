@@ -16,7 +16,7 @@ from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.access.proxies import proxies_of
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
-from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.reads.runs.run_names import checked
 from ackfloor_monitoring.console.shown_beside import with_others
 from ackfloor_monitoring.console.shown_clusters import ONLY, shown_clusters
 from ackfloor_monitoring.serving.http_server import parse_listen

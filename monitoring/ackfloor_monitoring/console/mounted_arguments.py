@@ -17,7 +17,7 @@ from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.index.index_place import own_folder
 from ackfloor_monitoring.console.opened_clusters import Indexing
 from ackfloor_monitoring.console.reads.prometheus import Prometheus, place_of
-from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.reads.runs.run_names import checked
 from ackfloor_monitoring.console.reads.spark_report import report_at
 from ackfloor_monitoring.console.shown_clusters import (
     ONLY,

@@ -18,7 +18,7 @@ from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.operations.run_client import NoAddress
 from ackfloor_monitoring.console.reads.prometheus import Prometheus
-from ackfloor_monitoring.console.reads.run_names import checked
+from ackfloor_monitoring.console.reads.runs.run_names import checked
 from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 #: What the only cluster is called.

@@ -10,11 +10,11 @@ import pytest
 from ackfloor.cli.shared.parameters import SettingsSource
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer
-from ackfloor_monitoring.console.reads import asked_runs
-from ackfloor_monitoring.console.reads.asked_runs import AskedRuns
-from ackfloor_monitoring.console.reads.last_answers import KEPT_MS
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
-from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.console.reads.runs import asked_runs
+from ackfloor_monitoring.console.reads.runs.asked_runs import AskedRuns
+from ackfloor_monitoring.console.reads.runs.last_answers import KEPT_MS
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.run_names import RunNames
 
 NAME = "dns+workers:9600"
 IPV4, OTHER, IPV6, OTHER_IPV6 = "10.0.0.1:9600", "10.0.0.2:9600", "[fd00::1]:9600", "[fd00::2]:9600"

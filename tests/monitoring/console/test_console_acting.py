@@ -33,7 +33,7 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.acts import retry_forms
 from ackfloor_monitoring.console.reads import cluster_facts, searches, waiting_records
-from ackfloor_monitoring.console.reads.run_names import RunNames
+from ackfloor_monitoring.console.reads.runs.run_names import RunNames
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.certificates import Authority

@@ -24,9 +24,10 @@ from ackfloor_monitoring.console import web
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
-from ackfloor_monitoring.console.reads import cluster_facts, history, last_answers
+from ackfloor_monitoring.console.reads import cluster_facts, history
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
+from ackfloor_monitoring.console.reads.runs import last_answers
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.http_server import Response

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackfloor.cli.status.run_answers import RunAnswer
-from ackfloor_monitoring.console.reads.last_answers import KEPT_MS, LastAnswer, LastAnswers
+from ackfloor_monitoring.console.reads.runs.last_answers import KEPT_MS, LastAnswer, LastAnswers
 
 THERE = RunAnswer("a:1", named=True, state={"group": "billing"})
 NEWER = RunAnswer("a:1", named=True, state={"group": "billing", "workers_expected": 2})

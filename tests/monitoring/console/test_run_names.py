@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ackfloor.operations.run_client import NoAddress
-from ackfloor_monitoring.console.reads.run_names import RunNames, addresses, checked
+from ackfloor_monitoring.console.reads.runs.run_names import RunNames, addresses, checked
 from tests.monitoring.console.served_console import console_of
 from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run, kafka, run, words
 

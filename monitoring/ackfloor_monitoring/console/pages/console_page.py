@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster, OfActions
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
-from ackfloor_monitoring.console.reads.last_answers import LastAnswer
 from ackfloor_monitoring.console.reads.refreshed import Answer
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.last_answers import LastAnswer
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 
 
 @dataclass(frozen=True, slots=True)

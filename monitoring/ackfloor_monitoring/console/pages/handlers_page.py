@@ -13,7 +13,7 @@ from ackfloor.core.values.durations import format_rounded
 from ackfloor.operations import ControlFailed
 from ackfloor_monitoring.console.pages.console_page import Known, Page
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 
 Row = Mapping[str, Any]
 

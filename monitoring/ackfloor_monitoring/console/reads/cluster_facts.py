@@ -29,13 +29,13 @@ from ackfloor.cli.status.working_off import with_working_off
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs, Trust
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
-from ackfloor_monitoring.console.reads.asked_runs import AskedRuns
 from ackfloor_monitoring.console.reads.history import History
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.plots import Plots, PrometheusHistory
 from ackfloor_monitoring.console.reads.prometheus import Prometheus
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.asked_runs import AskedRuns
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ackfloor.cli.progress.partition_rows import Live, live_partitions, partitio
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.observe import Progress
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 
 Row = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from ackfloor_monitoring.console.index.record_history import Followed, RecordHis
 from ackfloor_monitoring.console.pages.console_page import Known, Page
 from ackfloor_monitoring.console.pages.records.way import Now, now_of, way_of
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 from ackfloor_monitoring.console.reads.settled_copies import SettledCopies, is_settled
 
 Row = Mapping[str, Any]

@@ -11,7 +11,7 @@ from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
 from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
 from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.status.run_answers import RunAnswer
-from ackfloor_monitoring.console.reads.last_answers import LastAnswer
+from ackfloor_monitoring.console.reads.runs.last_answers import LastAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer, answers_of, readers_of
 from ackfloor.cli.status.run_status import run_lines
 from ackfloor.cli.status.working_off import moved_ago_s
-from ackfloor_monitoring.console.reads.last_answers import LastAnswers
 from ackfloor_monitoring.console.reads.partition_facts import partitions_of
-from ackfloor_monitoring.console.reads.run_facts import OfRuns
-from ackfloor_monitoring.console.reads.run_identities import RunIdentities
-from ackfloor_monitoring.console.reads.run_names import Named, RunNames
+from ackfloor_monitoring.console.reads.runs.last_answers import LastAnswers
+from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
+from ackfloor_monitoring.console.reads.runs.run_identities import RunIdentities
+from ackfloor_monitoring.console.reads.runs.run_names import Named, RunNames
 
 log = logging.getLogger("ackfloor.console")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ackfloor.cli.status.run_answers import RunAnswer
-from ackfloor_monitoring.console.reads.run_names import Named
+from ackfloor_monitoring.console.reads.runs.run_names import Named
 
 
 class RunIdentities:

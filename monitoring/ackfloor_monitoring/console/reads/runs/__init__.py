@@ -1,0 +1,1 @@
+"""What runs say of themselves: at which addresses, each once, now or a while ago."""
