@@ -19,6 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, write_headers
 from ackfloor.core.records.record import Headers
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 from ackfloor.redrive import Order, select
 from tests.framework.kafka.wire import committed_records, fresh, options, until
 
@@ -137,10 +139,17 @@ class Stage:
         found: dict[str, dict[str, Any]] = {}
         for message in self.read(self.dispositions):
             key = bytes(message.key() or b"").decode()  # type: ignore[arg-type]
-            if not key.startswith("job/"):
+            if not key.startswith(("job/", "edit/")):
                 assert key not in found, "disposed of twice"
                 found[key] = json.loads(message.value() or b"")
         return found
+
+    def kept_edits(self) -> list[KeptEdit]:
+        """The edits that are still kept."""
+        disposed = Disposed()
+        for message in self.read(self.dispositions):
+            disposed.note(message.key(), message.value())  # type: ignore[arg-type]
+        return list(disposed.edits.values())
 
     def sent_once(self) -> int:
         """How many are in the tier; each origin once, and each with its disposition."""

@@ -83,7 +83,7 @@ def check_edits(data: bytes) -> None:
     with suppress(RedriveRefused, SettingError):
         lines = EditedLines(path, "d")
         if 3 in lines.wanted().get(0, ()):
-            made = edited(_LETTER, lines)
+            made = edited(_LETTER, lines, "ann", 1)
             assert (made.key, made.offset) == (_LETTER.key, _LETTER.offset)
             assert made is _LETTER or made.envelope.edited is not None
     with suppress(RedriveRefused), DeadLetterArchive(path, "d", Redaction()) as archive:

@@ -82,7 +82,8 @@ _MEANING: Final = {
         _TEXT,
         (
             "There where an operator corrected payload or headers before it went back to work: the "
-            "SHA-256 of the payload that it had at first, in hexadecimal digits."
+            "SHA-256 of the payload that it had at first, in hexadecimal digits; when it was "
+            "corrected last (ms); and by whom. A space is between them."
         ),
     ),
     envelope.IDEMPOTENCY_KEY: (

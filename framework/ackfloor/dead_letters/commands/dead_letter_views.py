@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from difflib import unified_diff
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +12,7 @@ from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
+from ackfloor.dead_letters.rules.payload_lines import differing_lines, payload_lines
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 _MOST_PAYLOAD = 4_000
 #: Of an edit, so many lines are shown.
 _MOST_LINES = 40
+#: What is said of an edit that leaves each field as it is.
+ONLY_SPACE = "only white space between its parts is changed"
 #: A handler that timed out raised nothing.
 NO_STACK = (
     "no stack: the handler did not answer before its deadline, and raised nothing. While a record "
@@ -223,10 +224,11 @@ def _bytes(
 
 def changed_lines(before: DeadLetter, after: DeadLetter, rules: Redaction) -> list[str]:
     """The lines that go, after a minus, and those that come, after a plus."""
-    diff = unified_diff(_lines(before, rules), _lines(after, rules), lineterm="", n=1)
-    found = [line for line in list(diff)[2:] if not line.startswith("@@")]
+    found = differing_lines(_lines(before, rules), _lines(after, rules), context=1)
     if not found:
-        return ["what is changed is hidden by [redaction]"]
+        values = rules.of_payload(before.value), rules.of_payload(after.value)
+        spaced = None not in values and values[0] != values[1]
+        return [ONLY_SPACE if spaced else "what is changed is hidden by [redaction]"]
     more = len(found) - _MOST_LINES
     return found[:_MOST_LINES] + ([f"... and {more:,} lines more"] if more > 0 else [])
 
@@ -235,17 +237,4 @@ def _lines(dead_letter: DeadLetter, rules: Redaction) -> list[str]:
     own = own_headers(dead_letter.headers)
     headers = [f"header {name}: {text_of(value)}" for name, value in rules.of_headers(own)]
     payload = text_of(rules.of_payload(dead_letter.value))
-    return [plain(line) for line in [*headers, *_payload_lines(payload)]]
-
-
-def _payload_lines(payload: str | None) -> list[str]:
-    """A JSON document field by field: it is one long line mostly."""
-    if payload is None:
-        return []
-    try:
-        document = json.loads(payload)
-    except (ValueError, RecursionError):
-        return payload.splitlines()
-    if not isinstance(document, dict | list):
-        return payload.splitlines()
-    return json.dumps(document, indent=1, ensure_ascii=False).splitlines()
+    return [plain(line) for line in [*headers, *payload_lines(payload or "")]]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 #: What the note of a job holds only for `--resume`.
-_OF_RESUMING = frozenset({"ends", "topic_id"})
+_OF_RESUMING = frozenset({"ends", "topic_id", "edit_kept"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Replay:
             end.
         topic_id: of the dead-letter topic when the job began; "" where that is not known.
         edit: what was to be edited, and by what; "" for nothing.
+        edit_kept: whether the job keeps it, so that it can be resumed.
     """
 
     places: Places
@@ -68,12 +69,13 @@ class Replay:
     ends: dict[int, int] | None = None
     topic_id: str = ""
     edit: str = ""
+    edit_kept: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """For the note of the job, as JSON."""
         return {
-            # A file may name very many, and a job with edits can't be resumed by its note.
-            "places": [] if self.edit else self.places.texts(),
+            # A file may name very many, and a job with such edits can't be resumed by its note.
+            "places": [] if self.edit and not self.edit_kept else self.places.texts(),
             "filter": self.wanted.to_dict(),
             "to": self.to,
             "max": self.limit,
@@ -81,6 +83,7 @@ class Replay:
             "ends": {str(partition): end for partition, end in (self.ends or {}).items()},
             "topic_id": self.topic_id,
             "edit": self.edit,
+            **({"edit_kept": True} if self.edit_kept else {}),
         }
 
     @classmethod
@@ -91,7 +94,8 @@ class Replay:
             RedriveRefused: another command, or a newer version, has written the note.
         """
         asked = note.asked
-        if asked.get("edit"):
+        kept = asked.get("edit_kept") is True
+        if asked.get("edit") and not kept:
             raise RedriveRefused(
                 f"--resume={note.job!r}: it edited what it sent ({asked['edit']}); give the "
                 "command that began it again, and it goes on"
@@ -105,6 +109,8 @@ class Replay:
                 _kind(int, asked["max_replays"]),
                 {int(p): _kind(int, end) for p, end in _kind(dict, asked["ends"]).items()},
                 _kind(str, asked["topic_id"]),
+                _kind(str, asked["edit"]) if kept else "",
+                kept,
             )
         except (KeyError, TypeError, ValueError, typer.BadParameter) as exc:
             raise RedriveRefused(
@@ -409,5 +415,6 @@ def part_of(
         chosen.refuse_unmarked(asked.places.topic)
     if asked.ends is None:
         asked = replace(asked, ends=chosen.ends, topic_id=job.topics.dlq_id)
-    job.order = replace(order, asked=asked.to_dict())
+    kept = job.kept_edit() if asked.edit_kept else None
+    job.order = replace(order, asked=asked.to_dict(), kept=kept)
     return Part(job, chosen.offsets)

@@ -14,6 +14,7 @@ from typing import Any
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.dispositions import Disposition
+from ackfloor.dead_letters.rules.redrive_jobs import resumable
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 
@@ -82,8 +83,8 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
 def resume_of(order: Order, tally: Tally) -> str | None:
     """The command that goes on with a job; None where that is the command that began it."""
     # A note exists where something was sent; it can be resumed if it says what was asked for.
-    asked = order.asked if order.sends and (tally.sent or order.before) else {}
-    if not asked or asked.get("edit"):
+    noted = order.sends and (tally.sent or order.before or order.kept is not None)
+    if not (noted and resumable(order.asked)):
         return None
     if "where" in asked:  # of `spark replay`, over several topics
         return f"ackfloor spark replay --table {quote(asked['table'])} --resume {order.job} --yes"

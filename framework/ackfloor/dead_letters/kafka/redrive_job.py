@@ -10,7 +10,9 @@ active at a time, and that a job need not remember anything:
 3. Send what has none, a batch in a transaction.
 4. Where a transaction failed or its end is not known: from 1, with what is left of the batch.
 
-A job that was killed is therefore resumed by asking for the same again. Two jobs at once: the
+A job that was killed is therefore resumed by asking for the same again. One whose order has an edit
+that nobody else has writes that first, with its note, and deletes it in the transaction that sends
+its dead letter. Two jobs at once: the
 younger one fences the older one, which reports that and ends. To avoid it, check `active` first.
 
 Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
@@ -44,7 +46,8 @@ from ackfloor.dead_letters.kafka.redrive_writer import (
     Unwritten,
 )
 from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote, disposition_key
-from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key
+from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited, with_kept
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import (
     DeadLetter,
@@ -104,6 +107,22 @@ class RedriveJob:
         """The notes that were read so far, latest job first."""
         return self._disposed.jobs.latest_first()
 
+    def kept_edit(self) -> KeptEdit:
+        """The edit that this job, which ran before, keeps in the topic.
+
+        Raises:
+            RedriveRefused: it keeps none any more.
+            KafkaUnreachable: see the class.
+        """
+        self._look()
+        for each in self._disposed.edits.values():
+            if each.job == self.order.job:
+                return each
+        raise RedriveRefused(
+            f"job {self.order.job} keeps no edit any more: its dead letter was sent, discarded or "
+            "archived since, or edited once more"
+        )
+
     def _look(self) -> None:
         """Read the dispositions as they are; others may add to them."""
         if count := self.topics.dispositions_partitions:
@@ -125,7 +144,7 @@ class RedriveJob:
         self._tally = Tally()
         dead_letters = self._dead_letters(self._undone(wanted))
         for dead_letter in islice(self._sendable(dead_letters), self.order.limit):
-            preview.add(dead_letter, _edited(dead_letter, edit))
+            preview.add(dead_letter, self._edited(dead_letter, edit))
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -146,7 +165,8 @@ class RedriveJob:
             progress: told after each transaction.
             stopping: asked between transactions.
             keep: given each batch before it is disposed of; may get one again.
-            edit: given each dead letter, returns it as it is to be sent.
+            edit: given each dead letter, returns it as it is to be sent; the order's kept edit
+                counts more.
         """
         self._tally = Tally()
         try:
@@ -155,8 +175,9 @@ class RedriveJob:
             self.order = with_earlier_runs(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
             self._sign = self._new_sign(self._progress(wanted).remaining)
+            self._keep_edit()
             dead_letters = self._sendable(self._dead_letters(undone))
-            for batch in self._batches(_edited(dead_letter, edit) for dead_letter in dead_letters):
+            for batch in self._batches(self._edited(each, edit) for each in dead_letters):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
@@ -278,23 +299,60 @@ class RedriveJob:
         if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
             raise AckfloorError(why)
 
+    def _keep_edit(self) -> None:
+        """Write the order's edit and the job's note, for whoever resumes it."""
+        kept, until_s = self.order.kept, time.monotonic() + PATIENCE_S
+        while kept is not None and not self._disposed.hides(kept.partition, kept.offset):
+            assert self._sign is not None
+            noted = self._noted(kept.partition, kept.key, kept.to_bytes())
+            try:
+                self._writer.write([noted, self._sign.record(JobState.RUNNING, 0)])
+                return
+            except TooLarge as exc:
+                raise RedriveRefused(
+                    f"{self.topics.dispositions} allows no record as large as this edit; raise its "
+                    f"max.message.bytes ({exc})"
+                ) from exc
+            except Unwritten as exc:
+                if time.monotonic() >= until_s:
+                    raise _given_up(exc) from exc
+                self._begin()
+
+    def _edited(self, dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
+        order, by, at_ms = self.order, self.order.by, now_ms()
+        if order.kept is not None:
+            edit, by, at_ms = with_kept(order.kept), order.kept.by, order.kept.at_ms
+        try:
+            return edited(dead_letter, edit, by, at_ms)
+        except SettingError as exc:
+            raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
+
+    def _noted(self, partition: int, key: bytes, value: bytes | None) -> NewRecord:
+        """A record of the dispositions topic about dead letters of a partition."""
+        count = self.topics.dispositions_partitions or self.topics.dlq_partitions
+        return NewRecord(self.topics.dispositions, partition % count, key, value)
+
+    def _forgotten(self, partition: int, offset: int) -> list[NewRecord]:
+        """What deletes the edit of a dead letter; nothing where none is kept."""
+        kept = self.order.kept
+        own = kept is not None and (kept.partition, kept.offset) == (partition, offset)
+        if not own and (partition, offset) not in self._disposed.edits:
+            return []
+        return [self._noted(partition, edit_key(partition, offset), None)]
+
     def _records(self, dead_letter: DeadLetter) -> list[NewRecord]:
         """A dead letter's disposition, and the new record where it is sent."""
         topics, at_ms, target = self.topics, now_ms(), self.topics.target
         note = DispositionNote(
             self.order.action, at_ms, self.order.by, self.order.job, target.topic, topics.dlq_id
         )
-        noted = NewRecord(
-            topics.dispositions,
-            dead_letter.partition % (topics.dispositions_partitions or topics.dlq_partitions),
-            disposition_key(dead_letter.partition, dead_letter.offset),
-            note.to_bytes(),
-        )
+        at = dead_letter.partition, dead_letter.offset
+        noted = [self._noted(at[0], disposition_key(*at), note.to_bytes()), *self._forgotten(*at)]
         if not self.order.sends:
-            return [noted]
+            return noted
         place = target_partition(dead_letter, target)
         headers = redriven_headers(dead_letter, at_ms)
-        return [NewRecord(target.topic, place, dead_letter.key, dead_letter.value, headers), noted]
+        return [NewRecord(target.topic, place, dead_letter.key, dead_letter.value, headers), *noted]
 
     def _new_sign(self, to_do: int) -> JobSign:
         order = self.order
@@ -305,18 +363,16 @@ class RedriveJob:
     def _sign_off(self) -> None:
         """Write how the job ended; where that fails, the job shows as silent."""
         sign, tally = self._sign, self._tally
-        if sign is None or not self._writer.ready or not (tally.sent or sign.earlier):
+        kept = self.order.kept
+        if sign is None or not self._writer.ready or not (tally.sent or sign.earlier or kept):
             return
         state = JobState.STOPPED if tally.stopped else JobState.DONE
+        last = [sign.record(state, tally.sent, tally.stopped)]
+        if kept is not None and state is JobState.DONE and not tally.sent:
+            # Its dead letter can't be sent, or is gone: the edit is of no use any more.
+            last += self._forgotten(kept.partition, kept.offset)
         with suppress(AckfloorError, TooLarge, Unwritten):
-            self._writer.write([sign.record(state, tally.sent, tally.stopped)])
-
-
-def _edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
-    try:
-        return edited(dead_letter, edit)
-    except SettingError as exc:
-        raise RedriveRefused(f"the edit of {exc.value}: {exc.why}; {exc.fix}") from exc
+            self._writer.write(last)
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

@@ -8,7 +8,8 @@ beside it, into one compacted topic for each dead-letter topic:
             "job": "20261121-173000-5f2c", "target": "orders--billing--retry-1s",
             "topic_id": "Jq0bS6aTQ..."}
 
-Notes of the jobs that wrote them are in the same topic, see `dead_letters/rules/redrive_jobs.py`.
+Notes of the jobs that wrote them are in the same topic, see `dead_letters/rules/redrive_jobs.py`,
+and payloads that are to be sent corrected, see `dead_letters/rules/kept_edits.py`.
 
 Invariants. What has a disposition is hidden until somebody asks for it, and sent nowhere again.
 The last record of a key counts, and one without a value takes the disposition back. `topic_id`
@@ -29,6 +30,8 @@ from ackfloor.core.acks.offset_set import OffsetSet
 from ackfloor.core.parking.topic_names import dispositions_topic, parse_topic
 from ackfloor.core.values.json_bytes import json_bytes
 from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.kept_edits import PREFIX as EDIT_PREFIX
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit, place_of_edit, read_edit
 from ackfloor.dead_letters.rules.redrive_jobs import PREFIX as JOB_PREFIX
 from ackfloor.dead_letters.rules.redrive_jobs import Jobs, read_at, written_at
 
@@ -121,20 +124,22 @@ class Disposed:
 
     Attributes:
         topic_id: of the dead-letter topic as it is now; "" where it is not known.
-        unreadable: records that are neither dispositions nor notes of jobs.
+        unreadable: records that are neither dispositions, nor notes of jobs, nor edits.
         jobs: the notes of the jobs.
+        edits: partition and offset of a dead letter -> its kept edit.
     """
 
     topic_id: str = ""
     unreadable: int = 0
     jobs: Jobs = field(default_factory=Jobs)
+    edits: dict[tuple[int, int], KeptEdit] = field(default_factory=dict)
     _offsets: dict[int, OffsetSet] = field(default_factory=dict)
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Note one record of the dispositions topic."""
         match = _KEY.fullmatch(key or b"")
         if match is None:
-            self._note_job(key, value)
+            self._note_other(key or b"", value)
             return
         partition, offset = int(match[1]), int(match[2])
         if value is None:
@@ -162,11 +167,23 @@ class Disposed:
     def __len__(self) -> int:
         return sum(map(len, self._offsets.values()))
 
-    def _note_job(self, key: bytes | None, value: bytes | None) -> None:
-        if key is not None and key.startswith(JOB_PREFIX):
+    def _note_other(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(JOB_PREFIX):
             self.jobs.note(key, value)
+        elif key.startswith(EDIT_PREFIX):
+            self._note_edit(key, value)
         else:
             self.unreadable += 1
+
+    def _note_edit(self, key: bytes, value: bytes | None) -> None:
+        place = place_of_edit(key)
+        found = None if value is None else read_edit(key, value)
+        if place is None or (value is not None and found is None):
+            self.unreadable += 1
+        elif found is None:
+            self.edits.pop(place, None)
+        elif not self.topic_id or found.topic_id == self.topic_id:
+            self.edits[place] = found
 
     def _of(self, partition: int) -> OffsetSet:
         return self._offsets.setdefault(partition, OffsetSet())

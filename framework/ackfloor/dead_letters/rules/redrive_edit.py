@@ -8,27 +8,59 @@ Only the new record is changed; the dead letter stays as it was written.
 
 Invariants. Value and own headers can be edited. Key, place and our headers can't: they identify the
 message and its history. An edited record is marked: the header `ackfloor.edited` holds the SHA-256
-of the value that the message had at first, and keeps it through later failures and edits. A record
-that an edit returns unchanged is not marked.
+of the value that the message had at first, and keeps it through later failures and edits; and when
+it was edited last, and by whom. A record that an edit returns unchanged is not marked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackfloor.core.records.envelope import EDITED, PREFIX
 from ackfloor.core.records.record import Headers
 from ackfloor.core.values.setting_error import SettingError
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 
 #: Given a dead letter, returns it as it is to be sent: the same one, or one with other contents.
 #: It may be asked more than once for the same, and must then give the same.
 Edit = Callable[[DeadLetter], DeadLetter]
 
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _KEPT: Final = ("topic", "partition", "offset", "key", "timestamp_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class EditMark:
+    """What the header `ackfloor.edited` says.
+
+    Attributes:
+        was: the SHA-256 of the value that the message had at first, in hexadecimal digits.
+        at_ms: when it was edited last, in wall-clock ms; None where that is not said.
+        by: who edited it last; "" where that is not said.
+    """
+
+    was: str
+    at_ms: int | None = None
+    by: str = ""
+
+    @property
+    def text(self) -> str:
+        """The header's value."""
+        return self.was if self.at_ms is None else f"{self.was} {self.at_ms} {self.by}"
+
+
+def read_mark(text: str) -> EditMark:
+    """What a header says; of one that another program wrote, what can be read of it."""
+    match text.split(" ", 2):
+        case [was, at_ms, by] if _NUMBER.fullmatch(at_ms):
+            return EditMark(was, int(at_ms), by)
+        case parts:
+            return EditMark(parts[0])
 
 
 def unedited(dead_letter: DeadLetter) -> DeadLetter:
@@ -36,11 +68,24 @@ def unedited(dead_letter: DeadLetter) -> DeadLetter:
     return dead_letter
 
 
-def edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
+def with_kept(kept: KeptEdit) -> Edit:
+    """The edit that gives one dead letter the payload that was kept for it."""
+
+    def edit(dead_letter: DeadLetter) -> DeadLetter:
+        if (dead_letter.partition, dead_letter.offset) != (kept.partition, kept.offset):
+            return dead_letter
+        return replace(dead_letter, value=kept.value)
+
+    return edit
+
+
+def edited(dead_letter: DeadLetter, edit: Edit, by: str, at_ms: int) -> DeadLetter:
     """A dead letter as it is to be sent.
 
     Args:
         dead_letter: with headers that can be read.
+        by: who edits it.
+        at_ms: when, in wall-clock ms.
 
     Raises:
         SettingError: the edit changed what can't be, or gave something else than a dead letter.
@@ -62,7 +107,7 @@ def edited(dead_letter: DeadLetter, edit: Edit) -> DeadLetter:
     before, after = list(dead_letter.headers or ()), _headers(dead_letter, made.headers)
     if (dead_letter.value, before) == (made.value, after):
         return dead_letter
-    return replace(made, headers=_marked(dead_letter, after))
+    return replace(made, headers=_marked(dead_letter, after, by, at_ms))
 
 
 def with_own_headers(
@@ -112,14 +157,16 @@ def _ours(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def _marked(
-    dead_letter: DeadLetter, headers: list[tuple[str, bytes | None]]
+    dead_letter: DeadLetter, headers: list[tuple[str, bytes | None]], by: str, at_ms: int
 ) -> list[tuple[str, bytes | None]]:
-    """The headers with the hash of the first value, among ours."""
-    first = dead_letter.envelope.edited or hashlib.sha256(dead_letter.value or b"").hexdigest()
+    """The headers with the hash of the first value, and who edited it when, among ours."""
+    before = dead_letter.envelope.edited
+    first = hashlib.sha256(dead_letter.value or b"").hexdigest()
+    mark = EditMark(read_mark(before).was if before else first, at_ms, by)
     left = [header for header in headers if header[0] != EDITED]
     names = [name.startswith(PREFIX) for name, _ in left]
     at = names.index(True) if True in names else len(left)
-    return [*left[:at], (EDITED, first.encode()), *left[at:]]
+    return [*left[:at], (EDITED, mark.text.encode("utf-8", "replace")), *left[at:]]
 
 
 def _refused(dead_letter: DeadLetter, why: str, fix: str) -> SettingError:

@@ -142,6 +142,15 @@ class Jobs:
         return sorted(self.notes.values(), key=lambda each: (-each.began_ms, each.job))
 
 
+def resumable(asked: Mapping[str, Any]) -> bool:
+    """Whether the note of a job says all that is needed to resume it.
+
+    Args:
+        asked: what the note says that it was asked for.
+    """
+    return bool(asked) and (not asked.get("edit") or asked.get("edit_kept") is True)
+
+
 def busy_text(dlq: str, other: JobNote) -> str:
     """Why no job can begin on a dead-letter topic while another one runs there."""
     return (

@@ -35,6 +35,7 @@ from ackfloor.core.records.record import Headers
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
 from ackfloor.dead_letters.rules.foreign_headers import read_foreign
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 
 #: How often one message may be redriven, unless the operator says otherwise.
 MAX_REPLAYS: Final = 5
@@ -148,6 +149,7 @@ class Order:
         action: what is done with each; only `REPLAYED` sends it anywhere.
         asked: what was asked for, as JSON has it, for the job's note.
         before: how many this job had done when it was ended.
+        kept: the edit of its one dead letter, which the job keeps until it is sent.
     """
 
     dlq: str
@@ -160,6 +162,7 @@ class Order:
     action: Disposition = Disposition.REPLAYED
     asked: Mapping[str, Any] = field(default_factory=dict)
     before: int = 0
+    kept: KeptEdit | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:

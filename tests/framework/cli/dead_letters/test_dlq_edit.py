@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from typer.testing import CliRunner, Result
 
 from ackfloor.core.records.envelope import PREFIX, read_envelope
 from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.dead_letters.rules.redrive_edit import read_mark
 from ackfloor.errors import RedriveRefused, StartError
+from ackfloor.redrive import operator
 from tests.framework.kafka.wire import fresh
 from tests.redrive_stage import Stage
 
@@ -82,10 +85,20 @@ def sent(stage: Stage) -> dict[bytes, tuple[Any, list[Any], str | None]]:
         bytes(m.key() or b""): (  # type: ignore[arg-type]
             m.value(),
             [each for each in m.headers() or () if not each[0].startswith(PREFIX)],
-            read_envelope(m.headers()).edited,
+            hash_in(read_envelope(m.headers()).edited),
         )
         for m in stage.read(stage.tier)
     }
+
+
+def hash_in(mark: str | None) -> str | None:
+    """The hash that a mark begins with; who edited it now follows."""
+    if mark is None:
+        return None
+    found = read_mark(mark)
+    assert found.by == operator()
+    assert abs((found.at_ms or 0) - time.time() * 1000) < 600_000
+    return found.was
 
 
 def test_lines_of_an_export_are_corrected_and_sent(stage: Stage) -> None:

@@ -20,7 +20,16 @@ from ackfloor.core.records.envelope import (
 )
 from ackfloor.core.records.record import Headers
 from ackfloor.core.values.setting_error import SettingError
-from ackfloor.dead_letters.rules.redrive_edit import edited, unedited, with_own_headers
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit
+from ackfloor.dead_letters.rules.redrive_edit import (
+    Edit,
+    EditMark,
+    edited,
+    read_mark,
+    unedited,
+    with_kept,
+    with_own_headers,
+)
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, redriven_headers
 from ackfloor.dead_letters.rules.redrive_tally import SAMPLES, Preview
 from ackfloor.redrive import Target
@@ -28,11 +37,18 @@ from ackfloor.redrive import Target
 DIED = Envelope("orders", 1, 7, 0, "billing", "bill", 7, error_type="shop.Bad")
 OWN: Headers = [("tenant", b"acme"), ("trace", None)]
 WAS = hashlib.sha256(b"was").hexdigest()
+AT_MS = 1_790_000_000_000
+MARK = f"{WAS} {AT_MS} ann@ops"
 
 
 def dead(own: Headers = OWN, value: bytes | None = b"was", **copies: bool) -> DeadLetter:
     """A dead letter of ours."""
     return DeadLetter("d", 0, 3, b"k", value, write_headers(DIED, own, **copies))
+
+
+def corrected(dead_letter: DeadLetter, edit: Edit, by: str = "ann@ops") -> DeadLetter:
+    """As it is to be sent."""
+    return edited(dead_letter, edit, by, AT_MS)
 
 
 def own(headers: Headers | None) -> list[tuple[str, bytes | None]]:
@@ -41,34 +57,60 @@ def own(headers: Headers | None) -> list[tuple[str, bytes | None]]:
 
 
 def test_what_is_edited_says_what_it_was() -> None:
-    """The hash of the first value stays through the next failure and the next edit."""
-    first = edited(dead(), lambda letter: replace(letter, value=b"now"))
-    assert (first.value, read_envelope(first.headers).edited) == (b"now", WAS)
+    """The hash of the first value stays; who edited it when is that of the last edit."""
+    first = corrected(dead(), lambda letter: replace(letter, value=b"now"))
+    assert (first.value, read_envelope(first.headers).edited) == (b"now", MARK)
     again = replace(first, headers=redriven_headers(first, 1))
     told = read_envelope(again.headers)
-    assert (told.edited, told.replays, told.attempt) == (WAS, 1, 0)
-    twice = edited(again, lambda letter: replace(letter, value=b"then"))
-    assert read_envelope(redriven_headers(twice, 1)).edited == WAS
+    assert (told.edited, told.replays, told.attempt) == (MARK, 1, 0)
+    twice = corrected(again, lambda letter: replace(letter, value=b"then"), "Bob B. at home")
+    mark = read_mark(read_envelope(redriven_headers(twice, 1)).edited or "")
+    assert mark == EditMark(WAS, AT_MS, "Bob B. at home")
     assert own(redriven_headers(twice, 1)) == list(OWN)
 
 
 def test_a_foreign_one_that_is_edited_says_so_too() -> None:
     """Beside the count it gets the hash, and keeps its other headers."""
     letter = DeadLetter("d", 0, 3, None, None, [("h", b"1")])
-    made = edited(letter, lambda each: replace(each, value=b"", headers=[("h", b"2")]))
+    made = corrected(letter, lambda each: replace(each, value=b"", headers=[("h", b"2")]))
     assert redriven_headers(made, 1) == [
         ("h", b"2"),
         ("ackfloor.replays", b"1"),
-        ("ackfloor.edited", hashlib.sha256(b"").hexdigest().encode()),
+        ("ackfloor.edited", f"{hashlib.sha256(b'').hexdigest()} {AT_MS} ann@ops".encode()),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (WAS, EditMark(WAS)),
+        (f"{WAS} soon ann", EditMark(WAS)),
+        (f"{WAS} 7", EditMark(WAS)),
+        (f"{WAS} 7 ann at home", EditMark(WAS, 7, "ann at home")),
+        ("", EditMark("")),
+    ],
+)
+def test_what_others_wrote_is_read_as_far_as_it_goes(text: str, says: EditMark) -> None:
+    """A hash alone is one."""
+    assert read_mark(text) == says
+
+
+def test_a_kept_edit_is_that_of_one_dead_letter() -> None:
+    """Its payload; every other one stays as it is."""
+    letter = dead()
+    edit = with_kept(KeptEdit(0, 3, "job", "ann", 1, b"now", "id"))
+    assert edit(letter) == replace(letter, value=b"now")
+    other = replace(letter, offset=4)
+    assert edit(other) is other
 
 
 def test_what_comes_back_as_it_was_is_not_marked() -> None:
     """The same object, or one with the same contents."""
     letter = dead()
     assert unedited(letter) is letter
-    assert edited(letter, unedited) is letter
-    assert edited(letter, lambda each: replace(each, headers=tuple(each.headers or ()))) is letter
+    assert corrected(letter, unedited) is letter
+    same = corrected(letter, lambda each: replace(each, headers=tuple(each.headers or ())))
+    assert same is letter
 
 
 @pytest.mark.parametrize(
@@ -90,7 +132,7 @@ def test_what_comes_back_as_it_was_is_not_marked() -> None:
 def test_what_can_t_be_edited_is_refused(edit: Callable[[Any], Any], why: str) -> None:
     """With the place of the dead letter, and what to do instead."""
     with pytest.raises(SettingError, match="edit='d/0/3': ") as refused:
-        edited(dead(), edit)
+        corrected(dead(), edit)
     assert why in str(refused.value)
 
 
@@ -104,11 +146,11 @@ def test_own_headers_are_what_the_edit_says(
     """In order and byte for byte; ours stay, and the copies for other tools are written anew."""
     letter = dead(before, spring=spring, kafka=kafka)
     behind = own(letter.headers)[len(before) :]
-    made = edited(letter, lambda each: with_own_headers(each, [*after, *behind]))
+    made = corrected(letter, lambda each: with_own_headers(each, [*after, *behind]))
     written = redriven_headers(made, 1)
     assert written[: len(after)] == list(after)
     assert copies_for_others(letter.headers or ()) == copies_for_others(written)
-    assert read_envelope(written).edited == (None if before == after else WAS)
+    assert read_envelope(written).edited == (None if before == after else MARK)
 
 
 def test_copies_that_are_left_as_they_are_stay_at_the_end() -> None:
@@ -134,7 +176,7 @@ def test_a_dry_run_counts_and_samples_edits() -> None:
     """All are counted, a few are kept to be shown; what is as it was is not among them."""
     preview = Preview(Target("t", 1, "retry"))
     before = dead()
-    after = edited(before, lambda letter: replace(letter, value=b"now"))
+    after = corrected(before, lambda letter: replace(letter, value=b"now"))
     for _ in range(SAMPLES + 1):
         preview.add(before, after)
     preview.add(before, before)
