@@ -20,7 +20,14 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
 from ackfloor_monitoring.console.acts.acting import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
-from ackfloor_monitoring.console.forms import Fields, form_of, identified, path_of, peer_of
+from ackfloor_monitoring.console.forms import (
+    FORM_BYTES,
+    Fields,
+    form_of,
+    identified,
+    path_of,
+    peer_of,
+)
 from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.reads.searches import Searches
 from ackfloor_monitoring.console.rendering import rendered
@@ -77,6 +84,8 @@ class ActingEndpoints(Generic[J]):
         desks: cluster -> who does it there.
         searches: those of the whole console.
         right: what somebody needs for it.
+        form_bytes: that a form may have.
+        private: whether an order shows what is hidden from others: only who asked for it sees it.
     """
 
     def __init__(
@@ -85,11 +94,16 @@ class ActingEndpoints(Generic[J]):
         gate: Gate,
         searches: Searches,
         right: Right = Right.act,
+        form_bytes: int = FORM_BYTES,
+        *,
+        private: bool = False,
     ) -> None:
         self._desks = desks
         self._gate = gate
         self._searches = searches
         self._right = right
+        self._form_bytes = form_bytes
+        self._private = private
 
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
@@ -111,14 +125,13 @@ class ActingEndpoints(Generic[J]):
     async def show(self, request: Request) -> Response:
         """What an order would do, or what came of it."""
         identity, _ = await self._identify(request)
-        return self._shown(request, identity, self._judged(request))
+        return self._shown(request, identity, self._judged(request, identity))
 
     async def confirm(self, request: Request) -> Response:
         """Carry an order out, once; or stop it."""
         identity, form = await self._identify(request)
-        desk, judged = self._of(request), self._judged(request)
-        if judged.note.by != by_of(identity.person):
-            raise Refused(403, f"{judged.note.by} has asked for this: ask for it yourself")
+        desk, judged = self._of(request), self._judged(request, identity)
+        _refuse_others(judged, identity)
         if form.get("stop"):
             desk.stop(judged)
             return RedirectResponse(path_of(request), 303)
@@ -148,12 +161,10 @@ class ActingEndpoints(Generic[J]):
 
     async def _identify(self, request: Request) -> tuple[Identity, Fields]:
         """Who may do it; raises Refused for everybody else."""
-        form = await form_of(request) if request.method == "POST" else Fields()
+        sends = request.method == "POST"
+        form = await form_of(request, self._form_bytes) if sends else Fields()
         identity = await identified(self._gate, request, form.get("csrf"))
-        if not identity.person.may(Right.act):
-            raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
-        if not identity.person.may(self._right):
-            raise Refused(403, "only an admin may do that")
+        refuse_without(self._right, identity)
         return identity, form
 
     def _of(self, request: Request) -> Desk[J]:
@@ -162,11 +173,26 @@ class ActingEndpoints(Generic[J]):
             raise Refused(404, f"no cluster {name!r}: {', '.join(self._desks)}")
         return self._desks[name]
 
-    def _judged(self, request: Request) -> J:
+    def _judged(self, request: Request, identity: Identity) -> J:
         found = self._of(request).kept.judged(request.path_params["order"])
         if found is None:
             raise Refused(404, "no such order any more: the page of actions shows what was done")
+        if self._private:
+            _refuse_others(found, identity)
         return found
+
+
+def refuse_without(right: Right, identity: Identity) -> None:
+    """Raises Refused for who does not have a right that takes an operator, or an admin."""
+    if not identity.person.may(Right.act):
+        raise Refused(403, f"a {identity.person.role} may look, not act: an operator may")
+    if not identity.person.may(right):
+        raise Refused(403, "only an admin may do that")
+
+
+def _refuse_others(judged: JudgedForm, identity: Identity) -> None:
+    if judged.note.by != by_of(identity.person):
+        raise Refused(403, f"{judged.note.by} has asked for this: ask for it yourself")
 
 
 async def _apart(desk: Desk[Any], does: Callable[[], T]) -> T:

@@ -11,8 +11,10 @@ from starlette.requests import Request
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 
-#: Bytes and fields that a form may have.
+#: Bytes and fields that a form may have; one with a payload, which is written in up to three times
+#: its bytes, has more.
 FORM_BYTES: Final = 64 * 1024
+PAYLOAD_FORM_BYTES: Final = 256 * 1024
 FORM_FIELDS: Final = 1000
 
 
@@ -70,13 +72,13 @@ async def identified(gate: Gate, request: Request, sent: str) -> Identity:
     return gate.identify(request.method, headers, sent, peer, root, named)
 
 
-async def form_of(request: Request) -> Fields:
-    """The fields of a form; raises Refused for one that is too large or none."""
+async def form_of(request: Request, most: int = FORM_BYTES) -> Fields:
+    """The fields of a form of so many bytes; raises Refused for one that is too large or none."""
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > FORM_BYTES:
-            raise Refused(413, f"a form has at most {FORM_BYTES:,} bytes")
+        if len(body) > most:
+            raise Refused(413, f"a form has at most {most:,} bytes")
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS)
     except UnicodeDecodeError:

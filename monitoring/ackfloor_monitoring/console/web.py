@@ -34,10 +34,19 @@ from ackfloor_monitoring.console.acting_endpoints import ActingEndpoints
 from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.acts.cancels import Cancels
 from ackfloor_monitoring.console.acts.change_desk import ChangeDesk
+from ackfloor_monitoring.console.acts.corrections.edits import Edits
 from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.acts.resumes import Resumes
-from ackfloor_monitoring.console.forms import form_of, headers_of, identified, peer_of, root_of
+from ackfloor_monitoring.console.acts.corrections.reveals import Reveals
+from ackfloor_monitoring.console.forms import (
+    PAYLOAD_FORM_BYTES,
+    form_of,
+    headers_of,
+    identified,
+    peer_of,
+    root_of,
+)
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.menu import ASKED_PAGES, MENU, PAGES
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
@@ -47,6 +56,7 @@ from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.refreshed import Answer, Refreshed
 from ackfloor_monitoring.console.reads.searches import Searches
 from ackfloor_monitoring.console.rendering import rendered, rendered_part
+from ackfloor_monitoring.console.revealing import RevealEndpoint
 from ackfloor_monitoring.console.static_files import static_file
 
 T = TypeVar("T")
@@ -91,10 +101,18 @@ def web_app(
         ("cancels", {each.name: Cancels(each) for each in clusters}),
     ):
         routes += acting_routes(name, ActingEndpoints(desks, gate, searches))
-    changing = ActingEndpoints(
-        {each.name: ChangeDesk(each) for each in clusters}, gate, searches, Right.change_settings
+    changing = {each.name: ChangeDesk(each) for each in clusters}
+    routes += acting_routes(
+        "changes", ActingEndpoints(changing, gate, searches, Right.change_settings)
     )
-    routes += acting_routes("changes", changing)
+    reveals = {each.name: Reveals(each) for each in clusters}
+    edits = {name: Edits(each, threads[name]) for name, each in reveals.items()}
+    editing = ActingEndpoints(
+        edits, gate, searches, Right.reveal, PAYLOAD_FORM_BYTES, private=True
+    )
+    routes += acting_routes("edits", editing)
+    reveal = RevealEndpoint(reveals, gate).reveal
+    routes.append(Route("/c/{cluster}/reveals", reveal, methods=["POST"]))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:

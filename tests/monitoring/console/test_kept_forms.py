@@ -58,3 +58,14 @@ def test_what_nobody_confirmed_in_time_can_not_be_confirmed() -> None:
     now_s = LONGEST_S + 1
     assert kept.judged("a") == "a"
     assert kept.judged("b") is None
+
+
+def test_what_is_kept_for_longer_is_there_for_longer() -> None:
+    """And no longer than that."""
+    now_s = 0.0
+    kept = KeptForms[str, Carried](clock=lambda: now_s, longest_s=LONGEST_S * 2)
+    kept.keep("a", "a")
+    now_s = LONGEST_S + 1
+    assert kept.judged("a") == "a"
+    now_s = LONGEST_S * 2 + 1
+    assert kept.judged("a") is None

@@ -86,8 +86,9 @@ def resume_of(order: Order, tally: Tally) -> str | None:
     noted = order.sends and (tally.sent or order.before or order.kept is not None)
     if not (noted and resumable(order.asked)):
         return None
-    if "where" in asked:  # of `spark replay`, over several topics
-        return f"ackfloor spark replay --table {quote(asked['table'])} --resume {order.job} --yes"
+    if "where" in order.asked:  # of `spark replay`, over several topics
+        table = quote(order.asked["table"])
+        return f"ackfloor spark replay --table {table} --resume {order.job} --yes"
     return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
 
 

@@ -1,8 +1,8 @@
 """Kept forms: what was judged, and what came of it, for as long as somebody may look at it again.
 
 Invariants. What was confirmed once is begun once, however many confirm it at a time. What is under
-way is never forgotten; of the rest the oldest go first. What nobody confirmed within `LONGEST_S`
-can't be confirmed any more: by then it may mean something else.
+way is never forgotten; of the rest the oldest go first. What nobody confirmed in time can't be
+confirmed any more: by then it may mean something else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 #: So many forms are kept.
 MOST: Final = 500
-#: Seconds that somebody has for a confirmation.
+#: Seconds that somebody has for a confirmation, unless it is said otherwise.
 LONGEST_S: Final = 900.0
 
 
@@ -34,10 +34,17 @@ class KeptForms(Generic[J, C]):
 
     Args:
         clock: monotonic seconds.
+        longest_s: seconds that somebody has for a confirmation.
     """
 
-    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        most: int = MOST,
+        clock: Callable[[], float] = time.monotonic,
+        longest_s: float = LONGEST_S,
+    ) -> None:
         self._most = most
+        self._longest_s = longest_s
         self._clock = clock
         self._lock = threading.Lock()
         self._judged: dict[str, tuple[J, float]] = {}
@@ -66,7 +73,7 @@ class KeptForms(Generic[J, C]):
             if found is None:
                 return None
             judged, at_s = found
-            old = self._clock() - at_s > LONGEST_S
+            old = self._clock() - at_s > self._longest_s
             return None if old and id_ not in self._carried else judged
 
     def carried(self, id_: str) -> C | None:

@@ -10,9 +10,11 @@ import typer
 from ackfloor import AckfloorError
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import Envelope
+from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dead_letter_views import fields_of
 from ackfloor.dead_letters.commands.selection import place_of
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+from ackfloor.dead_letters.rules.redrive_edit import read_mark
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
 from ackfloor_monitoring.console.access.gate import Refused
@@ -37,26 +39,51 @@ _LATEST_MS: Final = 253_402_300_799_999
 def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
     """What the template shows; raises Refused."""
     place = "/".join(asked.parts[name] for name in ("topic", "partition", "offset"))
+    sees_payloads = asked.person.may(Right.see_payloads)
+    shown = facts_of(cluster, opened(cluster, place), cluster.rules, sees_payloads=sees_payloads)
+    return {**shown, "reveals": asked.person.may(Right.reveal)}
+
+
+def place_named(place: str) -> tuple[str, int, int]:
+    """Topic, partition and offset of a dead letter; raises Refused for what is no place."""
     try:
-        named = place_of(place)
+        return place_of(place)
     except typer.BadParameter:
-        raise Refused(404, f"{place} is no place of a dead letter") from None
+        raise Refused(404, f"{place[:VALUE]} is no place of a dead letter") from None
+
+
+def opened(cluster: Cluster, place: str) -> DeadLetter:
+    """The dead letter at a place, from Kafka; raises Refused where there is none."""
+    named = place_named(place)
     try:
-        found = one_dead_letter(cluster.options(), *named)
+        return one_dead_letter(cluster.options(), *named)
     except RedriveRefused as exc:
         raise Refused(404, str(exc)) from None
     except AckfloorError as exc:
         raise Refused(503, f"{place} can't be read: {exc}") from None
+
+
+def facts_of(
+    cluster: Cluster, found: DeadLetter, rules: Redaction, *, sees_payloads: bool
+) -> dict[str, Any]:
+    """What the template shows of a dead letter.
+
+    Args:
+        rules: what of it is left out.
+        sees_payloads: whether key, headers and payload are shown, as the rules leave them.
+    """
     disposed, steps = _of_index(cluster, found)
-    source = source_place(found.envelope)
+    source, place = source_place(found.envelope), found.place
     stored = StoredDeadLetter(found, bool(disposed))
     shown: dict[str, Any] = {
         "place": place,
         "record": "" if source is None else str(source),
         "steps": steps,
-        "found": fields_of(stored, cluster.rules),
+        "found": fields_of(stored, rules),
+        "hides": rules.active,
         "way": list(way(found)),
-        "sees_payloads": asked.person.may(Right.see_payloads),
+        "edited": _edited(found.envelope),
+        "sees_payloads": sees_payloads,
         "commands": [
             cluster.commands.asks_kafka("dlq show", place),
             cluster.commands.asks_kafka("dlq replay", place, "--dry-run"),
@@ -65,7 +92,7 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
         "most_value": VALUE,
         "most_headers": HEADERS,
     }
-    if not shown["sees_payloads"]:
+    if not sees_payloads:
         # Not even given to the template.
         for name in ("key", "payload", "headers"):
             shown["found"][name] = None
@@ -103,6 +130,8 @@ def way(found: DeadLetter) -> Iterator[tuple[int | None, str]]:
         yield _time(envelope.origin_timestamp_ms), f"written as {found.origin}"
     if envelope.first_failed_at_ms is not None:
         yield _time(envelope.first_failed_at_ms), f"failed for the first time{_on(envelope)}"
+    if envelope.edited and (mark := read_mark(envelope.edited)).at_ms is not None:
+        yield _time(mark.at_ms), f"corrected by {mark.by}, and redriven"
     if envelope.attempt > 1:
         yield None, f"delivered {envelope.attempt} times in all, through its retry topics"
     if envelope.failed_at_ms is not None:
@@ -112,6 +141,15 @@ def way(found: DeadLetter) -> Iterator[tuple[int | None, str]]:
     if envelope.replays:
         times = "once" if envelope.replays == 1 else f"{envelope.replays} times"
         yield None, f"it was redriven {times} before it came here"
+
+
+def _edited(envelope: Envelope) -> str:
+    """What it says of corrections; "" where there was none."""
+    if not envelope.edited:
+        return ""
+    mark = read_mark(envelope.edited)
+    by = f"by {mark.by}; " if mark.by else ""
+    return f"{by}at first its payload had the SHA-256 {mark.was}"
 
 
 def _on(envelope: Envelope) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from ackfloor.dead_letters.kafka.redrive_notes import state_of
+from ackfloor.dead_letters.rules.redrive_jobs import resumable
 from ackfloor.redrive import JobNote, JobState
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
@@ -31,7 +32,7 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 
 def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> Mapping[str, Any]:
     state = state_of(note)
     ended = state in {JobState.SILENT, JobState.STOPPED}
-    resumed = ended and bool(note.asked) and not note.asked.get("edit")
+    resumed = ended and resumable(note.asked)
     goes_on = cluster.commands.asks_kafka("dlq replay", topic, f"--resume={note.job}")
     return {
         "topic": topic,
