@@ -35,10 +35,10 @@ from ackfloor_monitoring.console.acts.acting import Acting
 from ackfloor_monitoring.console.acts.cancels import Cancels
 from ackfloor_monitoring.console.acts.change_desk import ChangeDesk
 from ackfloor_monitoring.console.acts.corrections.edits import Edits
+from ackfloor_monitoring.console.acts.corrections.reveals import Reveals
 from ackfloor_monitoring.console.acts.job_desk import JobThreads
 from ackfloor_monitoring.console.acts.redrives import Redrives
 from ackfloor_monitoring.console.acts.resumes import Resumes
-from ackfloor_monitoring.console.acts.corrections.reveals import Reveals
 from ackfloor_monitoring.console.forms import (
     PAYLOAD_FORM_BYTES,
     form_of,

@@ -28,7 +28,6 @@ from ackfloor.redrive import JobNote, Order, Preview, Wanted, job_name, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.job_desk import JobDesk, JobThreads
 from ackfloor_monitoring.console.acts.corrections.payload_edits import (
     difference,
     edited_payload,
@@ -37,6 +36,7 @@ from ackfloor_monitoring.console.acts.corrections.payload_edits import (
     why_not_editable,
 )
 from ackfloor_monitoring.console.acts.corrections.reveals import Reveals, content_of
+from ackfloor_monitoring.console.acts.job_desk import JobDesk, JobThreads
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.dead_letter_page import opened
 
