@@ -50,6 +50,7 @@ def test_a_payload_is_corrected(
         page.get_by_label("Why").fill("INC-17, the till is mended")
         page.get_by_role("button", name="Send it corrected").click()
         expect(page.get_by_text("It was sent, corrected.")).to_be_visible()
+        expect(page.get_by_role("heading", name="What was done")).to_be_visible()
         readable(window, "what was done")
         window.clean()
     [sent] = stage.read(stage.tier)
