@@ -26,6 +26,8 @@ REVEALS, EDITS = "/c/kafka/reveals", "/c/kafka/edits"
 PLACE = f"{DLQ}/0/0"
 PAGE = f"/c/kafka/dead-letters/{PLACE}"
 RULES = "[redaction]\nkey = 'drop'\npayload = 'drop'\nheaders = ['auth']\npatterns = ['4111']\n"
+#: What the index keeps is hidden likewise.
+HIDES = Redaction(payload="drop", key="drop", headers=("auth",), patterns=("4111",))
 HIDDEN = ("hidden-key", "hidden-payload", "hidden-header", "4111")
 
 
@@ -63,7 +65,7 @@ def field(name: str, text: str) -> str:
 
 def test_an_admin_sees_all_of_it_once_it_is_noted(serve: Serve, happened: list[Any]) -> None:
     """With the reason, before anything is read; the page itself still hides it."""
-    with serve(Redaction(payload="drop"), role=Role.admin) as console:
+    with serve(HIDES, role=Role.admin) as console:
         page = console.ask(PAGE)
         assert field("place", page.text) == PLACE
         happened.clear()
@@ -108,7 +110,7 @@ def test_nothing_is_shown_that_can_not_be_noted(
 @pytest.mark.parametrize("role", [Role.viewer, Role.reader, Role.operator])
 def test_nobody_else_sees_it(serve: Serve, happened: list[Any], role: Role) -> None:
     """Whatever they send; their page has no such form, and nothing is noted or read for them."""
-    with serve(role=role) as console:
+    with serve(HIDES, role=role) as console:
         page = console.ask(PAGE)
         happened.clear()
         answers = [
