@@ -11,7 +11,7 @@ from urllib.parse import SplitResult
 from ackfloor import ConfigError, SettingError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.operations.run_client import NoAddress
-from ackfloor_monitoring.console.access.binding import is_loopback
+from ackfloor.operations.run_tls import is_loopback
 from ackfloor_monitoring.console.access.gate import Gate, Who
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.index.index_place import own_folder

@@ -107,9 +107,7 @@ def web_app(
     )
     reveals = {each.name: Reveals(each) for each in clusters}
     edits = {name: Edits(each, threads[name]) for name, each in reveals.items()}
-    editing = ActingEndpoints(
-        edits, gate, searches, Right.reveal, PAYLOAD_FORM_BYTES, private=True
-    )
+    editing = ActingEndpoints(edits, gate, searches, Right.reveal, PAYLOAD_FORM_BYTES, private=True)
     routes += acting_routes("edits", editing)
     reveal = RevealEndpoint(reveals, gate).reveal
     routes.append(Route("/c/{cluster}/reveals", reveal, methods=["POST"]))
