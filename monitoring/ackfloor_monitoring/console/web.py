@@ -94,23 +94,7 @@ def web_app(
     endpoints = Endpoints({each.name: each for each in clusters}, gate, ending, events_s, searches)
     routes = looking_routes(endpoints)
     threads = {each.name: JobThreads() for each in clusters}
-    for name, desks in (
-        ("orders", {each.name: Acting(each) for each in clusters}),
-        ("redrives", {each.name: Redrives(each, threads[each.name]) for each in clusters}),
-        ("resumes", {each.name: Resumes(each, threads[each.name]) for each in clusters}),
-        ("cancels", {each.name: Cancels(each) for each in clusters}),
-    ):
-        routes += acting_routes(name, ActingEndpoints(desks, gate, searches))
-    changing = {each.name: ChangeDesk(each) for each in clusters}
-    routes += acting_routes(
-        "changes", ActingEndpoints(changing, gate, searches, Right.change_settings)
-    )
-    reveals = {each.name: Reveals(each) for each in clusters}
-    edits = {name: Edits(each, threads[name]) for name, each in reveals.items()}
-    editing = ActingEndpoints(edits, gate, searches, Right.reveal, PAYLOAD_FORM_BYTES, private=True)
-    routes += acting_routes("edits", editing)
-    reveal = RevealEndpoint(reveals, gate).reveal
-    routes.append(Route("/c/{cluster}/reveals", reveal, methods=["POST"]))
+    routes += desk_routes(clusters, threads, gate, searches)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
@@ -155,6 +139,34 @@ def looking_routes(endpoints: Endpoints) -> list[Route]:
     ]
     routes.append(Route(f"/c/{{cluster}}/{REPORT.path}/file", endpoints.report))
     return routes
+
+
+def desk_routes(
+    clusters: Sequence[Cluster], threads: Mapping[str, JobThreads], gate: Gate, searches: Searches
+) -> list[Route]:
+    """Where each kind of order is judged and confirmed.
+
+    Args:
+        threads: cluster -> those that its jobs run in.
+    """
+    routes: list[Route] = []
+    for name, desks in (
+        ("orders", {each.name: Acting(each) for each in clusters}),
+        ("redrives", {each.name: Redrives(each, threads[each.name]) for each in clusters}),
+        ("resumes", {each.name: Resumes(each, threads[each.name]) for each in clusters}),
+        ("cancels", {each.name: Cancels(each) for each in clusters}),
+    ):
+        routes += acting_routes(name, ActingEndpoints(desks, gate, searches))
+    changing = {each.name: ChangeDesk(each) for each in clusters}
+    routes += acting_routes(
+        "changes", ActingEndpoints(changing, gate, searches, Right.change_settings)
+    )
+    reveals = {each.name: Reveals(each) for each in clusters}
+    edits = {name: Edits(each, threads[name]) for name, each in reveals.items()}
+    editing = ActingEndpoints(edits, gate, searches, Right.reveal, PAYLOAD_FORM_BYTES, private=True)
+    routes += acting_routes("edits", editing)
+    reveal = RevealEndpoint(reveals, gate).reveal
+    return [*routes, Route("/c/{cluster}/reveals", reveal, methods=["POST"])]
 
 
 def acting_routes(name: str, endpoints: ActingEndpoints[Any]) -> list[Route]:
