@@ -39,7 +39,8 @@ def console(
         list[str] | None,
         typer.Option(
             metavar="ADDRESS=FILE",
-            help="The file with a run's token, for what an operator does; repeatable.",
+            help="The file with a run's token, for its settings and for what an operator does; "
+            "repeatable.",
             show_default="the run's own",
         ),
     ] = None,
@@ -143,7 +144,7 @@ def console(
     It asks Kafka and the runs that --run names while somebody looks, and follows the dead-letter
     topics for an index on this machine. An operator moves lanes and pauses handlers there; each
     action is noted in Kafka first, see `ackfloor actions`. Beyond a loopback address it needs
-    tokens and TLS. Without tokens everybody who reaches it is a reader, who only looks.
+    tokens and TLS, or --proxy. Without either everybody who reaches it has --role.
     """
     if add is not None:
         if token_file is None:

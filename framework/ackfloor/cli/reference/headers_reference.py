@@ -76,14 +76,14 @@ _MEANING: Final = {
     ),
     envelope.REPLAYS: (
         _NUMBER,
-        "How often it went back to work from the dead-letter topic; not there where it never did.",
+        "How often it was redriven from the dead-letter topic; absent if it never was.",
     ),
     envelope.EDITED: (
         _TEXT,
         (
-            "There where an operator corrected payload or headers before it went back to work: the "
-            "SHA-256 of the payload that it had at first, in hexadecimal digits; when it was "
-            "corrected last (ms); and by whom. A space is between them."
+            "Set if an operator corrected payload or headers before a redrive: the SHA-256 of the "
+            "original payload (hex), the time of the last correction (ms) and who made it, "
+            "separated by spaces."
         ),
     ),
     envelope.IDEMPOTENCY_KEY: (

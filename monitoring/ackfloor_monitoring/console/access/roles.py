@@ -32,8 +32,8 @@ class Right(IntEnum):
 
 #: What a role may do, in words that the login page and the docs use.
 MEANINGS: Final = {
-    Role.viewer: "sees everything but headers and payloads",
-    Role.reader: "also sees headers and payloads, as [redaction] allows",
+    Role.viewer: "sees everything but keys, headers, payloads, settings and the report",
+    Role.reader: "also sees these, as [redaction] allows",
     Role.operator: "also acts: retries, redrives, pauses",
     Role.admin: "also reveals what redaction hides, edits payloads and changes settings",
 }
