@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import Any, Literal, NoReturn, TypeVar, Unpack, get_args, overload
 
 from ackfloor.core.parking.topic_names import check_group
+from ackfloor.core.records.envelope import IDEMPOTENCY_KEY
 from ackfloor.core.records.record import Failure
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.core.values.setting_error import SettingError
@@ -322,7 +323,8 @@ class App(Registry):
         # A caller that stops waiting can't take the record back: the future can't be cancelled.
         done.set_running_or_notify_cancel()
         raw_key = key.encode() if isinstance(key, str) else key
-        pairs = header_pairs(headers)
+        # Of a delivery's headers this one names the record that was delivered, and no other one.
+        pairs = [pair for pair in header_pairs(headers) if pair[0] != IDEMPOTENCY_KEY]
 
         def send(data: bytes | None) -> None:
             way.publisher.publish(topic, data, raw_key, pairs, on_done, partition)

@@ -36,8 +36,10 @@ from sqlalchemy import (
     create_engine,
     delete,
     select,
+    update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
 from ackfloor import App, Delivery
 
@@ -62,11 +64,13 @@ class Inbox:
             Column("handler", String(200), primary_key=True),
             # As the contract has it: at most 300 characters.
             Column("key", String(300), primary_key=True),
-            Column("done_at", DateTime(timezone=True), nullable=False, index=True),
+            Column("seen_at", DateTime(timezone=True), nullable=False, index=True),
         )
 
     def is_first(self, transaction: Connection, handler: str, delivery: Delivery) -> bool:
         """Note that a record has its effect in this transaction; False if it had it before.
+
+        A record that comes again may come once more, so its row counts from now on anew.
 
         Args:
             transaction: that of the effect. Call this in it before anything else.
@@ -76,15 +80,37 @@ class Inbox:
             KeyError: the database is none that `INSERTS` knows.
         """
         insert = INSERTS[transaction.dialect.name](self.table)
-        row = {"handler": handler, "key": delivery.idempotency_key, "done_at": datetime.now(UTC)}
+        key, now = delivery.idempotency_key, datetime.now(UTC)
         # What it returns, and not how many rows it says: that is not told by every driver.
-        new = insert.values(row).on_conflict_do_nothing().returning(self.table.c.key)
-        return transaction.execute(new).first() is not None
+        row = insert.values(handler=handler, key=key, seen_at=now)
+        new = row.on_conflict_do_nothing().returning(self.table.c.key)
+        if transaction.execute(new).first() is not None:
+            return True
+        there = (self.table.c.handler == handler) & (self.table.c.key == key)
+        transaction.execute(update(self.table).where(there).values(seen_at=now))
+        return False
 
     def forget(self, transaction: Connection, before: datetime) -> int:
-        """Drop the rows from before a time in UTC, and return how many: their records never come
-        again."""
-        return transaction.execute(delete(self.table).where(self.table.c.done_at < before)).rowcount
+        """Drop the rows from before a time in UTC, and return how many.
+
+        Args:
+            before: so long ago that none of their records can come again: the retention of the
+                source topic, the retry schedule and `dlq_retention` together, at least.
+        """
+        return transaction.execute(delete(self.table).where(self.table.c.seen_at < before)).rowcount
+
+
+def create_tables(metadata: MetaData, engine: Engine) -> None:
+    """Create the tables that are missing, also while other workers do the same.
+
+    Raises:
+        DBAPIError: the database refuses it.
+    """
+    try:
+        metadata.create_all(engine)
+    except DBAPIError:
+        # It looks first and creates afterwards: another worker may have been between the two.
+        metadata.create_all(engine)
 
 
 class Transfer(BaseModel):
@@ -112,7 +138,7 @@ class Ledger:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._metadata.create_all(engine)
+        create_tables(self._metadata, engine)
 
     def apply(self, transfer: Transfer, delivery: Delivery) -> bool:
         """Move the money, unless this record did so before; returns whether it moved."""

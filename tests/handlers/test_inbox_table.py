@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import MetaData, create_engine, make_url
 from sqlalchemy.schema import CreateSchema, DropSchema
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.testing import Harness
 from ackfloor_handlers import inbox_table
-from ackfloor_handlers.inbox_table import Ledger, Transfer
+from ackfloor_handlers.inbox_table import Ledger, Transfer, create_tables
 
 #: The URL of a database to run these on in place of SQLite; each test has a schema of its own.
 URL = os.environ.get("LEDGER_TEST_DATABASE")
@@ -192,3 +192,44 @@ def test_the_module_runs_as_it_is_written(
     assert Ledger(engine).cents("ada") == 300
     engine.dispose()
     assert capsys.readouterr().out.count("was applied before: skipped") == 2
+
+
+def test_a_record_that_comes_again_keeps_its_row_for_longer(database: str) -> None:
+    """A dead letter that was redriven, and failed again, may be redriven once more."""
+    till = Till(database)
+    till.fails_after = True
+    with Harness(till.app) as h:
+        h.send("transfers", ADA, key="ada")
+        h.advance("30s")
+        assert till.ledger is not None
+        again = datetime.now(UTC)
+        assert h.redrive("transfers") == 1
+        h.advance("30s")
+        engine = create_engine(database)
+        with engine.begin() as transaction:
+            assert till.ledger.inbox.forget(transaction, again) == 0
+        assert h.redrive("transfers") == 1
+        h.advance("30s")
+        assert till.ledger.cents("ada") == 500
+        engine.dispose()
+
+
+def test_workers_that_start_at_once_create_the_tables_once(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that comes second finds no table when it looks, and one when it creates it."""
+    engine = create_engine(database)
+    create_all, calls = MetaData.create_all, list[int]()
+
+    def late(metadata: MetaData, bind: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            create_all(metadata, bind)
+            create_all(metadata, bind, checkfirst=False)
+        create_all(metadata, bind)
+
+    monkeypatch.setattr(MetaData, "create_all", late)
+    create_tables(Ledger._metadata, engine)
+    assert len(calls) == 2
+    assert Ledger(engine).cents("ada") == 0
+    engine.dispose()

@@ -99,6 +99,30 @@ def test_a_record_that_only_looks_redriven_has_a_key_of_its_own() -> None:
     assert sorted(keys) == sorted([f"{own}/0/0", f"{own}/0/1"] * 2)
 
 
+def test_what_a_handler_publishes_with_all_headers_is_another_record() -> None:
+    """Also into its own topic, and while it handles a record that was redriven there."""
+    app, keys = App("shop"), list[str]()
+
+    @app.handler("orders", retry=RetryPolicy.fixed("10s", 1))
+    async def bill(value: bytes, delivery: Delivery) -> None:
+        keys.append(delivery.idempotency_key)
+        if value:
+            return
+        if len(keys) < 3:
+            raise Declined
+        await app.publish("orders", b"follow-up", headers=delivery.headers)
+
+    with Harness(app) as h:
+        h.send("orders", b"")
+        h.advance("20s")
+        assert h.redrive("orders", "source") == 1
+        h.advance("20s")
+        assert [record.value for record in h.handled("orders")] == [b"", b"follow-up"]
+    assert len(keys) == 4
+    assert len(set(keys[:3])) == 1
+    assert keys[3] not in keys[:3]
+
+
 def test_what_an_earlier_release_parked_has_one_key_from_then_on() -> None:
     """It wrote no key: the place of its origin and the timestamp there stand in for it."""
     app, keys = failing("park")
