@@ -266,7 +266,9 @@ class RedriveJob:
                 self._writer.write([*records, self._sign.record(JobState.RUNNING, done)])
                 break
             except TooLarge:
-                self._begin()
+                left = self._open_again(left)
+                if not left:
+                    return
                 if len(left) == 1:
                     self._tally = self._tally.leave(Left.TOO_LARGE)
                     return
@@ -278,10 +280,17 @@ class RedriveJob:
             except Unwritten as exc:
                 if time.monotonic() >= until_s:
                     raise _given_up(exc) from exc
-                self._begin()
-                hides = self._disposed.hides
-                left = [each for each in left if not hides(each.partition, each.offset)]
+                left = self._open_again(left)
         self._tally = self._tally.send(len(batch))
+
+    def _open_again(self, batch: list[DeadLetter]) -> list[DeadLetter]:
+        """Those of a batch that nobody has disposed of, once the id is taken again.
+
+        While it was free another job may have had it.
+        """
+        self._begin()
+        hides = self._disposed.hides
+        return [each for each in batch if not hides(each.partition, each.offset)]
 
     def _begin(self) -> None:
         """Take the id, and read what has been done."""

@@ -218,8 +218,8 @@ class TopicIds:
 
     def _noted(self, topic: str, future: Future[Any], timeout_s: float) -> Described:
         found = answer(topic, future, timeout_s)
-        if found.silent and topic in self._known:
-            # This worker's clients read no other topic of this name.
+        if not found.topic_id and topic in self._known:
+            # This worker's clients read no other topic of this name, whatever the answer was.
             return found._replace(topic_id=self._known[topic])
         if found.topic_id and self._known.setdefault(topic, found.topic_id) != found.topic_id:
             self._replaced.add(topic)

@@ -16,7 +16,7 @@ from ackfloor.core.records.envelope import read_envelope, write_headers
 from ackfloor.core.records.record import Headers
 from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
-from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter
+from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import Left, Order
 from ackfloor.dead_letters.rules.redrive_tally import Tally
@@ -152,6 +152,31 @@ def test_what_fits_is_not_sent_one_by_one(stage: Stage, monkeypatch: pytest.Monk
     assert (tally.sent, tally.left) == (97, {Left.TOO_LARGE: 3})
     assert len(stage.read(small)) == len(stage.notes()) == 97
     assert len(writes) < 40
+
+
+def test_what_another_job_sent_between_two_halves_is_not_sent_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch is refused, and its note with it, so another job sees none and begins."""
+    small = stage.topic("small", **{"max.message.bytes": "2000"})
+    large = random.Random(1).randbytes(3_000)
+    stage.bury([(b"k", large if n == 4 else b"v", []) for n in range(9)], partition=0)
+    order = replace(stage.order(small), job="other", by="ann")
+    others = [RedriveJob(options(stage.servers), order)]
+    write = RedriveWriter.write
+
+    def interrupted(self: RedriveWriter, records: Sequence[NewRecord]) -> None:
+        try:
+            write(self, records)
+        except TooLarge:
+            while others:
+                assert others.pop().run(select([(0, 0), (0, 7)])).sent == 2
+            raise
+
+    monkeypatch.setattr(RedriveWriter, "write", interrupted)
+    tally = stage.job(to=small).run(stage.everything())
+    assert tally.left == {Left.TOO_LARGE: 1}
+    assert len(stage.read(small)) == len(stage.notes()) == 8
 
 
 def test_the_younger_job_ends_the_older_one(stage: Stage) -> None:

@@ -27,6 +27,8 @@ def test_a_topic_that_is_gone_is_in_the_way_unless_nothing_new_goes_there(
     trouble = ids.troubles[never]
     assert (trouble.cause, trouble.unwritable) == ("missing", True)
     assert trouble.text == "the topic does not exist; `ackfloor topics apply` makes the topic"
+    known = ids.learn({source})[source].topic_id
+    assert known
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for future in admin.delete_topics([source, spare]).values():
         future.result(60)
@@ -34,6 +36,9 @@ def test_a_topic_that_is_gone_is_in_the_way_unless_nothing_new_goes_there(
     assert ids.troubles.keys() == {never, source}
     assert ids.troubles[source].text == "the topic does not exist; create it"
     assert not ids.troubles[source].unwritable
+    # Until a topic of another id is there, the records that were read have the id that they had.
+    told = ids.learn({source})[source]
+    assert (told.absent, told.topic_id) == (True, known)
     ids.close()
 
 
