@@ -48,7 +48,7 @@ def test_what_waits_is_made_due(
         expect(page.get_by_role("heading", name="7 match")).to_be_visible()
         readable(window, "one retry topic")
         cause = page.get_by_role("row").filter(has_text="shop.Other")
-        cause.get_by_role("link", name="2").click()
+        cause.get_by_role("link", name="2", exact=True).click()
         expect(page.get_by_role("heading", name="2 match")).to_be_visible()
         page.get_by_role("checkbox", name="all 2").check()
         page.get_by_role("button", name="Make due now").click()

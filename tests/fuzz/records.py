@@ -104,7 +104,8 @@ def check_letters(data: bytes) -> None:
         assert line.count("\n") == 1
     order = Order("d", "t", "job", "me")
     if why_left(letter, order, Disposed()) is None:
-        sent = redriven_headers(edited(letter, lambda each: replace(each, value=b"other")), 5)
+        other = edited(letter, lambda each: replace(each, value=b"other"), "ann", 4)
+        sent = redriven_headers(other, 5)
         told = read_envelope(sent)
         assert told.replays == letter.envelope.replays + 1
         assert told.attempt == 0

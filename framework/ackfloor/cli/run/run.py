@@ -65,12 +65,20 @@ def run(
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
+            exists=True,
+            dir_okay=False,
             help="Serve them over TLS with this certificate, and those it is signed by.",
             show_default="app.tls_certificate, else plain HTTP",
         ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(help="The certificate's key.", show_default="in the same file")
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="The certificate's key.",
+            show_default="in the same file",
+        ),
     ] = None,
     factory: FactoryOption = False,
     reload: Annotated[

@@ -78,6 +78,8 @@ TlsCaOption = Annotated[
     Path | None,
     typer.Option(
         envvar="ACKFLOOR_RUN_TLS_CA",
+        exists=True,
+        dir_okay=False,
         help="Whom to trust at an https address of a run: a file of certificates.",
         show_default="app.tls_ca, else the system's",
     ),
