@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import re
 import shlex
@@ -317,6 +318,23 @@ def test_what_redaction_hides_is_on_no_page(source: DeadLetterSource, serve: Ser
             assert refused.status == 400
             assert f"hides {why}" in words(refused.text)
         assert "1 matches" in words(console.ask(f"{PAGE}?header=auth").text)
+
+
+@pytest.mark.parametrize(
+    ("role", "fields", "seen"),
+    [(Role.reader, (), True), (Role.viewer, (), False), (Role.reader, ("card",), False)],
+)
+def test_the_hash_of_a_payload_is_seen_by_who_sees_the_payload(
+    source: DeadLetterSource, serve: Serve, role: Role, fields: tuple[str, ...], *, seen: bool
+) -> None:
+    """A short secret can be guessed from it; who corrected it is said to everybody."""
+    was = hashlib.sha256(b"4711").hexdigest()
+    source.bury(edited=f"{was} {FIRST_MS} ann@ops")
+    Path("ackfloor.toml").write_text(f"[redaction]\nfields = {list(fields)}\n")
+    with serve(Redaction(fields=fields), role=role) as console:
+        page = console.ask(f"{PAGE}/{DLQ}/0/0").text
+    assert "Corrected by ann@ops" in words(page)
+    assert (was in page) is seen
 
 
 @pytest.mark.parametrize("path", ["", "?list=1", f"?handler={SCRIPT}", f"?text={SCRIPT}", "/one"])

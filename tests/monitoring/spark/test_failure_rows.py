@@ -9,6 +9,7 @@ import pytest
 from pyspark.testing import assertSchemaEqual
 
 from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor_monitoring.spark.table.columns import FAILURE, KAFKA_RECORD
 from ackfloor_monitoring.spark.table.redacted_rows import redacted
 from ackfloor_monitoring.spark.table.table_frames import failure_rows
@@ -95,6 +96,7 @@ def test_rules_over_rows_are_the_core_s_rules(spark: SparkSession, rules: Redact
     headers: Headers = [
         ("own", b"12345"), ("Owner", b"\xff9999"), ("a.c", None), ("abc", b"secret"), ("", b""),
         ("ackfloor.error.message", "12345 ööö secret".encode()),
+        ("ackfloor.edited", b"%s 1790000000000 Ann B." % (b"0a" * 32)),
     ]  # fmt: skip
     values = [b'{"email": "a@b", "card": {"number": 12345}}', b"no json 12345", b"\xff\xfe", b""]
     plain = rows(spark, *((DLQ, value, headers) for value in (*values, None)))
@@ -106,5 +108,6 @@ def test_rules_over_rows_are_the_core_s_rules(spark: SparkSession, rules: Redact
             "key": rules.of_key(before["key"]),
             "headers": rules.of_headers(before["headers"]),
             "error_message": rules.of_text(before["error_message"]),
+            "edited": shown_mark(before["edited"], rules),
         }
         assert after.asDict() == expected

@@ -13,6 +13,7 @@ from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
 from ackfloor.dead_letters.rules.payload_lines import differing_lines, payload_lines
+from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES
     ours = envelope._asdict()
     for name in ("error_message", "error_stack"):
         ours[name] = rules.of_text(ours[name])
+    ours["edited"] = shown_mark(envelope.edited, rules)
     own = own_headers(dead_letter.headers)
     return {
         "topic": dead_letter.topic,

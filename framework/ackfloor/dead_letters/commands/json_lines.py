@@ -6,6 +6,7 @@ import base64
 import json
 from typing import TYPE_CHECKING, Any
 
+from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, An
     dead_letter, envelope = found.dead_letter, found.dead_letter.envelope._asdict()
     for name in ("error_message", "error_stack"):
         envelope[name] = rules.of_text(envelope[name])
+    envelope["edited"] = shown_mark(envelope["edited"], rules)
     own = own_headers(dead_letter.headers)
     return {
         "topic": dead_letter.topic,

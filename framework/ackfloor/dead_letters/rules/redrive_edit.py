@@ -22,6 +22,7 @@ from typing import Final
 
 from ackfloor.core.records.envelope import EDITED, PREFIX
 from ackfloor.core.records.record import Headers
+from ackfloor.core.records.redaction import MASK, Redaction
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
@@ -61,6 +62,13 @@ def read_mark(text: str) -> EditMark:
             return EditMark(was, int(at_ms), by)
         case parts:
             return EditMark(parts[0])
+
+
+def shown_mark(text: str | None, rules: Redaction) -> str | None:
+    """The header's value as it may be kept: whoever can guess a payload can check its hash."""
+    if text is None or not rules.active:
+        return text
+    return replace(read_mark(text), was=MASK).text
 
 
 def unedited(dead_letter: DeadLetter) -> DeadLetter:

@@ -82,7 +82,7 @@ def facts_of(
         "found": fields_of(stored, rules),
         "hides": rules.active,
         "way": list(way(found)),
-        "edited": _edited(found.envelope),
+        "edited": _edited(found.envelope, hash_shown=sees_payloads and not rules.active),
         "sees_payloads": sees_payloads,
         "commands": [
             cluster.commands.asks_kafka("dlq show", place),
@@ -94,7 +94,7 @@ def facts_of(
     }
     if not sees_payloads:
         # Not even given to the template.
-        for name in ("key", "payload", "headers"):
+        for name in ("key", "payload", "headers", "edited"):
             shown["found"][name] = None
     return shown
 
@@ -143,13 +143,17 @@ def way(found: DeadLetter) -> Iterator[tuple[int | None, str]]:
         yield None, f"it was redriven {times} before it came here"
 
 
-def _edited(envelope: Envelope) -> str:
-    """What it says of corrections; "" where there was none."""
+def _edited(envelope: Envelope, *, hash_shown: bool) -> str:
+    """What it says of corrections; "" where there was none.
+
+    Args:
+        hash_shown: whether the hash of the first payload is, by which a guess can be checked.
+    """
     if not envelope.edited:
         return ""
     mark = read_mark(envelope.edited)
-    by = f"by {mark.by}; " if mark.by else ""
-    return f"{by}at first its payload had the SHA-256 {mark.was}"
+    by = f"by {mark.by}" if mark.by else "by somebody whom it does not name"
+    return f"{by}; at first its payload had the SHA-256 {mark.was}" if hash_shown else by
 
 
 def _on(envelope: Envelope) -> str:

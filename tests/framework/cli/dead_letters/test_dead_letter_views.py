@@ -18,6 +18,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     group_rows,
 )
 from ackfloor.dead_letters.commands.export_files import COLUMNS, ExportFormat, written
+from ackfloor.dead_letters.commands.json_lines import dead_letter_facts
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup, CauseGroups
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
@@ -125,6 +126,16 @@ def test_a_timeout_without_a_stack_says_where_to_find_one(
     died = Envelope(origin_topic="orders", handler="bill", error_type=error, error_stack=stack)
     text = dead_letter_text(waits(died), Redaction())
     assert ("`ackfloor inflight --trace`" in text) is told
+
+
+def test_rules_hide_the_hash_of_a_payload() -> None:
+    """In the views and in exports; without rules it is there."""
+    was = "0123456789abcdef" * 4
+    found = waits(Envelope(origin_topic="orders", edited=f"{was} 1790000000000 ann"))
+    for rules, mark in ((Redaction(), was), (Redaction(payload="drop"), "***")):
+        for facts in (fields_of(found, rules), dead_letter_facts(found, rules)):
+            assert facts["edited"] == f"{mark} 1790000000000 ann"
+        assert (was in dead_letter_text(found, rules)) is (mark == was)
 
 
 def test_groups_by_key_have_a_row_for_each_key() -> None:

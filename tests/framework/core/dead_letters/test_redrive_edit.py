@@ -19,6 +19,7 @@ from ackfloor.core.records.envelope import (
     write_headers,
 )
 from ackfloor.core.records.record import Headers
+from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 from ackfloor.dead_letters.rules.redrive_edit import (
@@ -26,6 +27,7 @@ from ackfloor.dead_letters.rules.redrive_edit import (
     EditMark,
     edited,
     read_mark,
+    shown_mark,
     unedited,
     with_kept,
     with_own_headers,
@@ -93,6 +95,15 @@ def test_a_foreign_one_that_is_edited_says_so_too() -> None:
 def test_what_others_wrote_is_read_as_far_as_it_goes(text: str, says: EditMark) -> None:
     """A hash alone is one."""
     assert read_mark(text) == says
+
+
+@pytest.mark.parametrize("says", [None, WAS, f"{WAS} {AT_MS} Bob B.", f"{WAS} soon Bob"])
+def test_rules_leave_no_hash(says: str | None) -> None:
+    """It is of a payload that they may hide; who corrected it, and when, stays."""
+    assert shown_mark(says, Redaction()) == says
+    shown = shown_mark(says, Redaction(fields=("card",)))
+    bob = says is not None and "B." in says
+    assert shown == (None if says is None else f"*** {AT_MS} Bob B." if bob else "***")
 
 
 def test_a_kept_edit_is_that_of_one_dead_letter() -> None:
