@@ -4,14 +4,16 @@ It is the edit of `ackfloor dlq replay --edit`, with its header and its dry run.
 file, so the job keeps it until it is sent: it goes on after a restart, here or with `--resume`.
 
 Invariants. Who corrects a dead letter has looked at it, which was noted, and at the difference. The
-payload is in no note of the action, and on the page of nobody else.
+payload is in no note of the action, and on the page of nobody else; on their own until it is sent,
+and no longer than their look lasts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ackfloor import AckfloorError, SettingError
@@ -36,7 +38,7 @@ from ackfloor_monitoring.console.acts.corrections.payload_edits import (
     why_not_editable,
 )
 from ackfloor_monitoring.console.acts.corrections.reveals import Reveals, content_of
-from ackfloor_monitoring.console.acts.job_desk import JobDesk, JobThreads
+from ackfloor_monitoring.console.acts.job_desk import CarriedJob, JobDesk, JobThreads
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.dead_letter_page import opened
 
@@ -61,6 +63,7 @@ class JudgedEdit:
         preview: what would become of it.
         other: a job that runs on its topic; None if there is none.
         look: the id of the note of the look.
+        look_lasts: whether that look lasts.
     """
 
     note: ActionNote
@@ -73,6 +76,7 @@ class JudgedEdit:
     preview: Preview
     other: JobNote | None
     look: str
+    look_lasts: Callable[[], bool]
 
     @property
     def topic(self) -> str:
@@ -88,6 +92,14 @@ class JudgedEdit:
     def text(self) -> str:
         """The corrected payload, to be corrected further."""
         return self.kept.value.decode()
+
+    def shows(self, carried: CarriedJob | None) -> bool:
+        """Whether its page may show payloads, which has an address.
+
+        Args:
+            carried: what came of it; None where it is not confirmed.
+        """
+        return self.look_lasts() and (carried is None or not carried.tally.sent)
 
     @property
     def needs_reason(self) -> bool:
@@ -113,7 +125,8 @@ class Edits(JobDesk[JudgedEdit]):
             AckfloorError: the topic can't be redriven, or no broker answers.
         """
         place, by, to = form.get("place"), by_of(person), form.get("to") or TO_RETRY
-        look = self._reveals.looked_at(form.get("look"), by, place)
+        seen = form.get("look")
+        look = self._reveals.looked_at(seen, by, place)
         if to not in {TO_RETRY, TO_SOURCE}:
             raise SettingError("to", to[:40], "is no target", f"{TO_RETRY} or {TO_SOURCE}")
         found = opened(self._cluster, place)
@@ -126,7 +139,7 @@ class Edits(JobDesk[JudgedEdit]):
             job.topics.dlq_id,
         )  # fmt: skip
         job.order = replace(job.order, kept=kept, asked=_asked(found, to, kept.topic_id).to_dict())
-        note = _note(job.order, place, (len(before), len(after)), form.get("look"), address)
+        note = _note(job.order, place, (len(before), len(after)), seen, address)
         judged = JudgedEdit(
             note,
             job.order,
@@ -137,7 +150,8 @@ class Edits(JobDesk[JudgedEdit]):
             fault_of(before, after),
             job.preview(_only(kept)),
             job.active(),
-            form.get("look"),
+            seen,
+            partial(self._reveals.lasts, seen),
         )
         self.kept.keep(note.id, judged)
         return judged

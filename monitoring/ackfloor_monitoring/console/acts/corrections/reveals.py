@@ -105,6 +105,10 @@ class Reveals:
             raise Refused(409, why)
         return found
 
+    def lasts(self, look: str) -> bool:
+        """Whether what somebody saw in a look may still be shown to them."""
+        return self.looks.judged(look) is not None
+
 
 def content_of(value: bytes | None) -> bytes:
     """What a payload is, to see whether it is still the same."""
