@@ -46,7 +46,7 @@ from ackfloor.dead_letters.kafka.redrive_writer import (
     Unwritten,
 )
 from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote, disposition_key
-from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key, gone_text, why_not
 from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited, with_kept
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import (
@@ -118,10 +118,7 @@ class RedriveJob:
         for each in self._disposed.edits.values():
             if each.job == self.order.job:
                 return each
-        raise RedriveRefused(
-            f"job {self.order.job} keeps no edit any more: its dead letter was sent, discarded or "
-            "archived since, or edited once more"
-        )
+        raise RedriveRefused(gone_text(self.order.job))
 
     def _look(self) -> None:
         """Read the dispositions as they are; others may add to them."""
@@ -175,6 +172,7 @@ class RedriveJob:
             self.order = with_earlier_runs(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
             self._sign = self._new_sign(self._progress(wanted).remaining)
+            self._refuse_another_edit()
             self._keep_edit()
             dead_letters = self._sendable(self._dead_letters(undone))
             for batch in self._batches(self._edited(each, edit) for each in dead_letters):
@@ -307,6 +305,16 @@ class RedriveJob:
         self._log.read_on(self._disposed)
         if self._sign is not None and (why := self._sign.ended_by(self._disposed.jobs)):
             raise AckfloorError(why)
+        self._refuse_another_edit()
+
+    def _refuse_another_edit(self) -> None:
+        """Raises RedriveRefused where the order's edit is not the one to send."""
+        kept, sign = self.order.kept, self._sign
+        if kept is None or sign is None or self._disposed.hides(kept.partition, kept.offset):
+            return
+        there = self._disposed.edits.get((kept.partition, kept.offset))
+        if why := why_not(kept, there, resumes=sign.earlier is not None):
+            raise RedriveRefused(why)
 
     def _keep_edit(self) -> None:
         """Write the order's edit and the job's note, for whoever resumes it."""

@@ -4,7 +4,8 @@ Nobody has it in a file, so the job that is to send it keeps it in the compacted
 dispositions, before it sends anything: key `edit/` and the dead letter's place, value JSON. A job
 that was killed is resumed with it, wherever that is.
 
-Invariants. A dead letter has one kept edit at most: a newer one replaces it. Whatever disposes of
+Invariants. A dead letter has one kept edit at most: a newer one replaces it, and an older one never
+replaces a newer one. Whatever disposes of
 the dead letter deletes its edit in the same transaction, so that it is kept no longer than it is of
 use. It is as secret as the dead letter, and read by nobody who may not read that one. One that
 can't be read is left out.
@@ -61,6 +62,33 @@ class KeptEdit:
                 "topic_id": self.topic_id,
             }
         )
+
+
+def gone_text(job: str) -> str:
+    """Why a job that kept an edit can't go on."""
+    return (
+        f"job {job} keeps no edit any more: its dead letter was sent, discarded or archived since, "
+        "or edited once more"
+    )
+
+
+def why_not(kept: KeptEdit, there: KeptEdit | None, *, resumes: bool) -> str:
+    """Why a job may not send an edit, as long as its dead letter is open; "" where it may.
+
+    Args:
+        there: what is kept of that dead letter now.
+        resumes: whether the job ran before, and so kept its edit then.
+    """
+    if there is not None and there.job == kept.job:
+        return ""
+    if resumes:
+        return gone_text(kept.job)
+    if there is not None and there.at_ms > kept.at_ms:
+        return (
+            f"{there.by} has edited {there.partition}/{there.offset} later, in job {there.job}: go "
+            "on with that one, or edit it once more"
+        )
+    return ""
 
 
 def edit_key(partition: int, offset: int) -> bytes:

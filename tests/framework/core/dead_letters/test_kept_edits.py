@@ -14,7 +14,7 @@ from ackfloor.dead_letters.commands.redrive_views import resume_of
 from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposed
-from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key, read_edit
+from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key, read_edit, why_not
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState, resumable
 from ackfloor.dead_letters.rules.redrive_rules import Order
 from ackfloor.dead_letters.rules.redrive_tally import Tally
@@ -64,6 +64,31 @@ def test_the_newest_counts_until_it_is_deleted() -> None:
     disposed.note(edit_key(3, 41_927), None)
     disposed.note(edit_key(3, 8), None)
     assert list(disposed.edits) == [(3, 7)]
+
+
+OTHER = replace(KEPT, job="20261128-2", by="bob")
+LATER = replace(OTHER, at_ms=KEPT.at_ms + 1)
+
+
+@pytest.mark.parametrize(
+    ("there", "resumes", "why"),
+    [
+        (None, False, ""),
+        (None, True, "keeps no edit any more"),
+        (KEPT, False, ""),
+        (KEPT, True, ""),
+        (OTHER, False, ""),
+        (OTHER, True, "job 20261128-1 keeps no edit any more"),
+        (LATER, False, "bob has edited 3/41927 later, in job 20261128-2"),
+        (LATER, True, "or edited once more"),
+    ],
+)
+def test_an_older_edit_never_replaces_a_newer_one(
+    there: KeptEdit | None, why: str, *, resumes: bool
+) -> None:
+    """A job that goes on has to find its own; a new one, its own retries included, no later one."""
+    said = why_not(KEPT, there, resumes=resumes)
+    assert (why in said, bool(said)) == (True, bool(why))
 
 
 def test_only_a_job_that_keeps_its_edit_is_resumed_by_its_note() -> None:

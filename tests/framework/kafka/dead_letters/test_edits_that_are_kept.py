@@ -95,6 +95,27 @@ def test_a_newer_edit_replaces_the_older_one(stage: Stage) -> None:
     assert second.kept_edit().value == b"then"
 
 
+def test_an_older_edit_does_not_come_back(stage: Stage) -> None:
+    """Neither where its job was to go on before the newer one came, nor as a new job."""
+    stopped(stage, "first")
+    first = RedriveJob(options(stage.servers), Order(stage.dlq, "retry", "first", "bob"))
+    first.order = replace(first.order, kept=first.kept_edit())
+    later = job_of(stage, "second", b"then")
+    assert later.order.kept is not None
+    kept = replace(later.order.kept, at_ms=later.order.kept.at_ms + 1)
+    later.order = replace(later.order, kept=kept)
+    assert later.run(WANTED, stopping=lambda: True).sent == 0
+    assert "job first keeps no edit any more" in first.run(WANTED).stopped
+    assert "ann has edited 0/0 later, in job second" in job_of(stage, "third").run(WANTED).stopped
+    assert [each.value for each in stage.kept_edits()] == [b"then"]
+    assert stage.read(stage.tier) == []
+    again = RedriveJob(options(stage.servers), Order(stage.dlq, "retry", "second", "bob"))
+    again.order = replace(again.order, kept=again.kept_edit())
+    assert again.run(WANTED).sent == 1
+    assert [each.value() for each in stage.read(stage.tier)] == [b"then"]
+    assert stage.kept_edits() == []
+
+
 def test_an_edit_that_is_of_no_use_is_not_kept(stage: Stage) -> None:
     """Its dead letter is not there."""
     job = job_of(stage, "first", offset=9)
