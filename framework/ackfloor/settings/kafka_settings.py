@@ -9,7 +9,8 @@ librdkafka knows can be passed by its own name through `properties` (all clients
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+import re
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -17,6 +18,9 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.settings.value_types import Joined
 
 Role = Literal["consumer", "producer", "admin"]
+_OIDC_URL: Final = "sasl.oauthbearer.token.endpoint.url"
+#: The host's part of a URL, with or without a scheme, where it has a user in front of it.
+_USER_IN_URL: Final = re.compile(r"\s*(?:[^/?#]*:)?/*[^/?#]*@")
 PROPERTY_TABLES = ("properties", "consumer", "producer", "admin")
 
 
@@ -75,9 +79,22 @@ class KafkaSettings(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        self._check_token_url()
         self._check_twice()
         self._check_login()
         return self
+
+    def _check_token_url(self) -> None:
+        tables = [(f"{table}.{_OIDC_URL}", getattr(self, table)) for table in PROPERTY_TABLES]
+        given = [(name, table.get(_OIDC_URL)) for name, table in tables]
+        setting = _OIDC_URL.replace(".", "_")
+        for name, url in [(setting, getattr(self, setting)), *given]:
+            if url is not None and _USER_IN_URL.match(str(url)):
+                raise SettingError(
+                    f"kafka.{name}", "***", "a URL is shown, so no password may be in it",
+                    "set kafka.sasl_oauthbearer_client_id and "
+                    "kafka.sasl_oauthbearer_client_secret",
+                )  # fmt: skip
 
     def _check_twice(self) -> None:
         named = self._named()

@@ -127,6 +127,39 @@ def test_no_message_shows_a_secret(kafka: dict[str, object]) -> None:
     assert "s3cret" not in shown
 
 
+URL_PROPERTY = {"sasl.oauthbearer.token.endpoint.url": "https://me:s3cret@idp.example/token"}
+
+
+@pytest.mark.parametrize(
+    "kafka",
+    [
+        *(
+            {"sasl_oauthbearer_token_endpoint_url": url}
+            for url in ("https://me:s3cret@idp.example/", "https://s3cret@idp", "me:s3cret@idp")
+        ),
+        *({table: URL_PROPERTY} for table in ("properties", "consumer", "producer", "admin")),
+        {"sasl_oauthbearer_token_endpoint_url": "https://idp.example", "admin": URL_PROPERTY},
+        {"properties": {"sasl": {"oauthbearer.token.endpoint.url": "http://me:s3cret@idp:1"}}},
+    ],
+)
+def test_the_address_of_a_token_has_no_password(kafka: dict[str, object]) -> None:
+    """Settings are shown, and URLs are no secrets; told with the settings for it."""
+    with pytest.raises(ConfigError) as caught:
+        load(**kafka)
+    said = str(caught.value)
+    assert "token" in said
+    assert "='***': a URL is shown, so no password may be in it" in said
+    assert "kafka.sasl_oauthbearer_client_secret" in said
+    assert "s3cret" not in said
+
+
+@pytest.mark.parametrize("url", ["https://idp.example:8443/a@b/token?for=a@b", "http://[::1]:80"])
+def test_other_addresses_of_tokens_are_taken(url: str) -> None:
+    """A sign of a user in the path is none."""
+    kafka = load(sasl_oauthbearer_token_endpoint_url=url).kafka
+    assert kafka.librdkafka("admin")["sasl.oauthbearer.token.endpoint.url"] == url
+
+
 def test_misspelled_variables_and_sections_do_not_show_their_values() -> None:
     """What they hold may be a password."""
     for environment in (
