@@ -325,11 +325,23 @@ def test_nothing_is_changed_that_can_not_be_noted(
 def test_a_worker_that_does_not_take_it_is_named(
     runs: tuple[SettingsRun, ...], notes: Notes
 ) -> None:
-    """The others have it."""
+    """The others have it; what it would end, and has ended, is said of them alone."""
     with console(runs[:1]) as served:
         asked = served.send(CHANGES, *CONCURRENCY, ("value", "3"))
+        whole = words(served.ask(asked.headers["location"]).text)
         runs[0].refused = "older code"
         came = confirmed(served, asked)
+        again = served.send(CHANGES, *CONCURRENCY, ("value", "5"))
+        part = words(served.ask(again.headers["location"]).text)
+    assert "None would time out by it, as of" in whole
+    assert (
+        "None would time out by it, of the workers that answered; what others would end is not "
+        "known, as of"
+    ) in part
+    assert (
+        "0 deliveries in flight timed out by it, of the workers that answered; what others ended "
+        "is not known."
+    ) in came
     assert f"{runs[0].listen} worker 1 does not take it: older code" in came
     assert notes.written[-1].state is ActionState.PARTIAL
 
