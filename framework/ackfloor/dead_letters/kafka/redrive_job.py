@@ -92,6 +92,8 @@ class RedriveJob:
         self._tally = Tally()
         self._next_at_s = 0.0
         self._sign: JobSign | None = None
+        #: Places of kept edits whose dead letters are not in the topic any more.
+        self._gone: set[tuple[int, int]] = set()
 
     def active(self) -> JobNote | None:
         """Another job that runs on the same dead-letter topic, as far as is known.
@@ -222,6 +224,8 @@ class RedriveJob:
         for dead_letter in dead_letters:
             if isinstance(dead_letter, Gone):
                 self._tally = self._tally.leave(Left.GONE)
+                if dead_letter in self._disposed.edits:
+                    self._gone.add(dead_letter)
             elif (why := why_left(dead_letter, self.order, self._disposed)) is not None:
                 self._tally = self._tally.leave(why)
             else:
@@ -381,15 +385,24 @@ class RedriveJob:
         """Write how the job ended; where that fails, the job shows as silent."""
         sign, tally = self._sign, self._tally
         kept = self.order.kept
-        if sign is None or not self._writer.ready or not (tally.sent or sign.earlier or kept):
+        if sign is None or not self._writer.ready:
             return
         state = JobState.STOPPED if tally.stopped else JobState.DONE
-        last = [sign.record(state, tally.sent, tally.stopped)]
-        if kept is not None and state is JobState.DONE and not tally.sent:
-            # Its dead letter can't be sent, or is gone: the edit is of no use any more.
-            last += self._forgotten(kept.partition, kept.offset)
+        last = [self._noted(at[0], edit_key(*at), None) for at in self._useless_edits(state)]
+        if tally.sent or sign.earlier or kept:
+            last.append(sign.record(state, tally.sent, tally.stopped))
         with suppress(AckfloorError, TooLarge, Unwritten):
-            self._writer.write(last)
+            if last:
+                self._writer.write(last)
+
+    def _useless_edits(self, state: JobState) -> set[tuple[int, int]]:
+        """The places of kept edits that nobody can send any more."""
+        hides, kept = self._disposed.hides, self.order.kept
+        found = {at for at in self._disposed.edits if at in self._gone or hides(*at)}
+        if kept is not None and state is JobState.DONE and not self._tally.sent:
+            # Its dead letter can't be sent, or is gone.
+            found.add((kept.partition, kept.offset))
+        return found
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

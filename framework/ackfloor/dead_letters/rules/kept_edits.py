@@ -5,10 +5,10 @@ dispositions, before it sends anything: key `edit/` and the dead letter's place,
 that was killed is resumed with it, wherever that is.
 
 Invariants. A dead letter has one kept edit at most: a newer one replaces it, and an older one never
-replaces a newer one. Whatever disposes of
-the dead letter deletes its edit in the same transaction, so that it is kept no longer than it is of
-use. It is as secret as the dead letter, and read by nobody who may not read that one. One that
-can't be read is left out.
+replaces a newer one. Whatever disposes of the dead letter deletes its edit in the same transaction,
+and a job that finds a dead letter gone deletes its edit at the job's end, so that it is kept no
+longer than it is of use. It is as secret as the dead letter, and read by nobody who may not read
+that one. One that can't be read is left out.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 from ackfloor.core.records.envelope import read_envelope
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
@@ -121,6 +122,33 @@ def test_an_edit_that_is_of_no_use_is_not_kept(stage: Stage) -> None:
     job = job_of(stage, "first", offset=9)
     assert job.run(select([(0, 9)])).left == {Left.GONE: 1}
     assert (stage.kept_edits(), stage.read(stage.tier)) == ([], [])
+
+
+def test_an_edit_is_deleted_once_its_dead_letter_is_gone(stage: Stage) -> None:
+    """By the next job that finds it so, though that has nothing to do and leaves no note."""
+    stopped(stage, "first")
+    end = TopicPartition(stage.dlq, 0, 1)
+    [deleted] = stage.admin.delete_records([end]).values()
+    deleted.result(60)
+    plain = RedriveJob(options(stage.servers), Order(stage.dlq, "retry", "second", "bob"))
+    assert plain.run(WANTED).left == {Left.GONE: 1}
+    assert (stage.kept_edits(), stage.read(stage.tier)) == ([], [])
+    look = stage.job()
+    assert look.active() is None
+    assert [each.job for each in look.jobs()] == ["first"]
+
+
+def test_an_edit_that_was_left_behind_is_deleted(stage: Stage) -> None:
+    """Of a dead letter that is disposed of; that of an open one stays."""
+    stopped(stage, "first")
+    assert stage.job().run(select([(1, 0)])).sent == 1
+    [kept] = stage.kept_edits()
+    old, writer = replace(kept, partition=1), Producer({"bootstrap.servers": stage.servers})
+    writer.produce(stage.dispositions, old.to_bytes(), old.key, partition=1)
+    assert writer.flush(60) == 0
+    assert len(stage.kept_edits()) == 2
+    assert stage.job().run(select([(1, 0)])).left == {Left.DISPOSED: 1}
+    assert stage.kept_edits() == [kept]
 
 
 def test_an_edit_that_can_not_be_kept_is_not_sent(stage: Stage) -> None:
