@@ -327,6 +327,51 @@ def test_who_disposed_of_it_is_known_and_can_be_taken_back(
     assert _count(index, "disposition") == _count(index, "act") == 0
 
 
+def test_a_disposition_that_sqlite_can_not_hold_stops_nothing(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Half a surrogate pair, which JSON may have, and the key of somebody else's record."""
+    source.bury(3)
+    half = "\ud83d"
+    source.dispose(0, 0, by=f"ann{half}", job=f"{half}job", target=half)
+    for key in (b"99999999999999999999/1", b"0/99999999999999999999"):
+        source.notes.append((key, source.notes[0][1]))
+    source.dispose(0, 1, by="bob")
+    index = make()
+    assert index.read_on() == ""
+    assert index.places() == [(0, 2)]
+    first, second, third = (
+        stages(index, SourcePlace("orders", 1, n))[0].disposed for n in range(3)
+    )
+    assert first == DisposedBy("replayed", "ann?", "?job", "?", 1)
+    assert second is not None
+    assert (second.by, third) == ("bob", None)
+
+
+def test_one_change_that_can_not_be_written_is_left_out(
+    make: Callable[..., Index], source: DeadLetterSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and those behind it are noted."""
+    source.bury(2)
+    for offset in (0, 1):
+        source.dispose(0, offset)
+    index = make()
+    index.read_on()
+    ann = read_disposition(source.notes[0][1])
+    assert ann is not None
+    eve, disposed = replace(ann, by="eve"), Disposed("id-1")
+    for key, value in source.notes:
+        disposed.note(key, value)
+    changes = [Change(0, 0, replace(eve, at_ms=2**63)), Change(0, 1, eve)]
+    with closing(IndexFile(index.path, index.rules).to_write(source.cluster_id)) as connection:
+        writer = index_writer.IndexWriter(connection, 100)
+        number = writer.add_topic(DLQ, "id-1", "billing", "dlq")
+        writer.note_changes(number, changes, disposed)
+    found = [stages(index, SourcePlace("orders", 1, n))[0].disposed for n in (0, 1)]
+    assert [each and each.by for each in found] == ["ann", "eve"]
+    assert "the index leaves out who disposed of 0/0: " in caplog.text
+
+
 def test_dispositions_are_bounded(
     make: Callable[..., Index], source: DeadLetterSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

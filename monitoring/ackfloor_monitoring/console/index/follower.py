@@ -32,6 +32,8 @@ EVERY_S: Final = 5.0
 RETRY_S: Final = 5.0
 #: Dispositions that are in memory before they are written.
 CHANGES: Final = 5_000
+#: Digits of a partition and an offset that SQLite can hold: a key may have any.
+DIGITS: Final = 18
 
 log = logging.getLogger("ackfloor.console")
 
@@ -66,7 +68,8 @@ class Changes(Disposed):
         """Note one record of the dispositions topic."""
         super().note(key, value)
         partition, slash, offset = (key or b"").partition(b"/")
-        if slash and partition.isdigit() and offset.isdigit() and len(offset) <= 18:
+        digits = partition.isdigit() and offset.isdigit()
+        if slash and digits and max(len(partition), len(offset)) <= DIGITS:
             place = int(partition), int(offset)
             self._changed.append(Change(*place, read_disposition(value)))
             if len(self._changed) >= CHANGES:

@@ -6,6 +6,7 @@ on where the file says, and no record is missing or there twice.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,6 +55,8 @@ _NOTE: Final = (
     "(select 1 from dead_letter where topic = ?1 and partition = ?2 and offset = ?3) or not exists "
     "(select 1 from progress where topic = ?1 and partition = ?2 and position > ?3)"
 )
+
+log = logging.getLogger("ackfloor.console")
 
 
 class Change(NamedTuple):
@@ -229,22 +232,33 @@ class IndexWriter:
         self._noted = self._count_of("disposition")
 
     def note_changes(self, topic: int, changes: Sequence[Change], disposed: Disposed) -> None:
-        """Note who disposed of what; where there is too much of it, not of all."""
+        """Note who disposed of what; where there is too much of it, not of all.
+
+        A change that SQLite can't hold is left out and logged, and the others are noted.
+        """
         with self._together():
-            for partition, offset, note in changes:
-                if note is None or not disposed.hides(partition, offset):
-                    self._noted -= self._connection.execute(
-                        "delete from disposition where topic = ? and partition = ? and offset = ?",
-                        (topic, partition, offset),
-                    ).rowcount
-                elif self._noted < self._most:
-                    act = self._act(topic, note)
-                    self._noted += self._connection.execute(
-                        _NOTE, (topic, partition, offset, act, note.at_ms)
-                    ).rowcount
+            for change in changes:
+                try:
+                    self._note_change(topic, change, disposed)
+                except (ValueError, OverflowError) as exc:
+                    place = f"{change.partition}/{change.offset}"
+                    log.warning("the index leaves out who disposed of %s: %s", place, exc)
             if self._noted >= self._most:
                 # Some were there before, and others went with their dead letters.
                 self._noted = self._count_of("disposition")
+
+    def _note_change(self, topic: int, change: Change, disposed: Disposed) -> None:
+        partition, offset, note = change
+        if note is None or not disposed.hides(partition, offset):
+            self._noted -= self._connection.execute(
+                "delete from disposition where topic = ? and partition = ? and offset = ?",
+                (topic, partition, offset),
+            ).rowcount
+        elif self._noted < self._most:
+            act = self._act(topic, note)
+            self._noted += self._connection.execute(
+                _NOTE, (topic, partition, offset, act, note.at_ms)
+            ).rowcount
 
     def dispose(self, topic: int, places: Iterable[tuple[int, int]], disposed: Disposed) -> None:
         """Note for these places whether they are disposed of now; others are left as they are."""
@@ -333,7 +347,7 @@ class IndexWriter:
 
     def _act(self, topic: int, note: DispositionNote) -> int:
         """The number of what a job does."""
-        said = tuple(each[:NAME] for each in (note.disposition, note.by, note.job, note.target))
+        said = tuple(map(_stored, (note.disposition, note.by, note.job, note.target)))
         # One job has written most of them that follow each other.
         if self._last_act[0] == (topic, said):
             return self._last_act[1]
@@ -349,3 +363,8 @@ class IndexWriter:
         )
         self._last_act = ((topic, said), int(number))
         return int(number)
+
+
+def _stored(text: str) -> str:
+    """A name as SQLite can hold it, which has no half of a surrogate pair; JSON may."""
+    return text[:NAME].encode("utf-8", "replace").decode()
