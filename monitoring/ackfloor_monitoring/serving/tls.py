@@ -29,23 +29,27 @@ class ServerTls:
     def __init__(self, certificate: Path, key: Path | None) -> None:
         self._certificate = certificate
         self._key = key
-        self._seen = self._stamps()
+        #: Of the files that were read, and of those that could not be used last: it is logged once.
+        self._seen = self._warned = self._stamps()
         self._context = self._read()
 
     def context(self) -> ssl.SSLContext:
         """What the next connection is served with; any thread may ask.
 
         Files that can't be used leave what was read before: a certificate and its key may be
-        renewed one after the other.
+        renewed one after the other. They are read again for each connection until they can be used:
+        permission to read them changes no stamp.
         """
         stamps = self._stamps()
         if stamps != self._seen:
-            self._seen = stamps
             try:
                 self._context = self._read()
             except ConfigError as exc:
-                log.warning("the run's address keeps the certificate that it has: %s", exc)
+                if stamps != self._warned:
+                    log.warning("the run's address keeps the certificate that it has: %s", exc)
+                self._warned = stamps
             else:
+                self._seen = self._warned = stamps
                 log.info("the run's address has a new certificate")
         return self._context
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from ackfloor.operations import ActionLog, ControlFailed, Trust, ask_settings, a
 from ackfloor.operations.run_client import post, read_readiness
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from ackfloor_monitoring.serving.tls import ServerTls
 from tests.certificates import Authority
 
 TOKEN = "s3cret" * 8
@@ -235,6 +237,28 @@ def test_a_renewed_certificate_counts_from_the_next_connection(
     assert caplog.text.count("keeps the certificate that it has") == 1
     its_key.replace(key)
     assert "not valid for '127.0.0.1'" in asked(run, trust)
+
+
+def test_a_renewed_certificate_counts_as_soon_as_it_can_be_read(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where nothing but what is read shows that: its time and its number stay the same."""
+    file = tmp_path / "both.pem"
+    first, renewed = (
+        b"".join(each.read_bytes() for each in authority.signed("127.0.0.1")) for _ in range(2)
+    )
+    file.write_bytes(first)
+    tls = ServerTls(file, None)
+    before = tls.context()
+    file.write_bytes(renewed[:100])
+    os.utime(file, ns=(1, 1))
+    assert [tls.context() is before for _ in range(2)] == [True, True]
+    assert caplog.text.count("keeps the certificate that it has") == 1
+    file.write_bytes(renewed)
+    os.utime(file, ns=(1, 1))
+    after = tls.context()
+    assert after is not before
+    assert tls.context() is after
 
 
 def test_a_certificate_that_can_not_be_used_is_refused(
