@@ -14,7 +14,8 @@ from ackfloor_monitoring.console.reads.runs import asked_runs
 from ackfloor_monitoring.console.reads.runs.asked_runs import AskedRuns
 from ackfloor_monitoring.console.reads.runs.last_answers import KEPT_MS
 from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
-from ackfloor_monitoring.console.reads.runs.run_names import RunNames
+from ackfloor_monitoring.console.reads.runs.run_identities import RunIdentities
+from ackfloor_monitoring.console.reads.runs.run_names import Named, RunNames
 
 NAME = "dns+workers:9600"
 IPV4, OTHER, IPV6, OTHER_IPV6 = "10.0.0.1:9600", "10.0.0.2:9600", "[fd00::1]:9600", "[fd00::2]:9600"
@@ -158,6 +159,21 @@ def test_what_has_got_the_address_of_a_run_that_left_is_not_taken_for_it(network
     network.serve("of another name", IPV4)
     assert answering(runs.now(1_000)) == [OTHER]
     assert answering(runs.now(2_000)) == [OTHER]
+
+
+def test_two_looks_at_once_do_not_take_it_for_that_run_either(network: Network) -> None:
+    """Both had their addresses before the first of them refused what answers there."""
+    runs = RunIdentities()
+    network.serve("a", IPV4)
+    runs.once(network.ask([IPV4], None), Named({IPV4: NAME}, frozenset(), ()))
+    network.serve("of another name", IPV4)
+    left = Named({IPV4: NAME}, frozenset({IPV4}), ())
+    looks = [network.ask([IPV4], None) for _ in range(2)]
+    assert [runs.once(each, left) for each in looks] == [[], []]
+    # The run itself is known there all the same.
+    network.serve("a", IPV4)
+    [found] = runs.once(network.ask([IPV4], None), left)
+    assert found.state["run"] == "a"
 
 
 def test_an_answer_that_no_page_could_show_is_none(

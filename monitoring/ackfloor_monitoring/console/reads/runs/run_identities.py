@@ -34,7 +34,10 @@ class RunIdentities:
         there = {run: each.run for run, each in found.items() if not each.error}
         self._at = {run: at for run, at in {**self._at, **there}.items() if run in found}
         asked = {each.run for each in answers}
-        self._ids = {at: run for at, run in {**self._ids, **ids}.items() if at in asked}
+        # Of an address that has left its name it stays known whose it was: another look that is
+        # under way must not take whoever has got it by now for that one.
+        ours = {at: run for at, run in ids.items() if at not in named.left}
+        self._ids = {at: run for at, run in {**self._ids, **ours}.items() if at in asked}
         return list(found.values())
 
     def _meant(
