@@ -183,6 +183,32 @@ def test_a_held_key_is_no_wait_of_its_record(
     assert open_ in freed
 
 
+def test_a_key_that_was_freed_is_not_held(
+    source: DeadLetterSource, serve: Serve, kafka: Kafka
+) -> None:
+    """Nor is its record worked off, where the index has nothing left of it but the held copies."""
+    for n in range(2):
+        source.park(origin_offset=102, reason=Reason.HELD, failed_at_ms=FIRST_MS + n)
+
+    def said(floor: int) -> tuple[str, str]:
+        knows(kafka, at("orders", 100, runs=((101, 107),)), at(FIRST, floor))
+        with serve() as console:
+            of_record = words(console.ask(f"{RECORD}/102").text)
+            return of_record, words(console.ask(PARTITION).text)
+
+    # The first copy was renewed: the second one holds the key.
+    for floor in (0, 1):
+        of_record, of_map = said(floor)
+        assert "It is dead-lettered. Its key is held" in of_record
+        assert "102: 102 dead-lettered, and its key is held" in of_map
+    of_record, of_map = said(2)
+    assert "It is dead-lettered." in of_record
+    assert "Its key is held" not in of_record
+    assert "worked off" not in of_record
+    assert "102: 102 dead-lettered" in of_map
+    assert "and its key is held" not in of_map
+
+
 @pytest.mark.parametrize(
     ("offset", "says"),
     [

@@ -162,7 +162,9 @@ class RecordHistory:
             until = stages[-1].source.offset
         newest = dict[int, Stage]()
         for each in stages:
-            if each.source.offset < until and not (each.is_held and each.source.offset in newest):
+            known = newest.get(each.source.offset)
+            is_kept = not each.is_held or known is None or known.is_held
+            if each.source.offset < until and is_kept:
                 newest[each.source.offset] = each
         return list(newest.values()), until
 

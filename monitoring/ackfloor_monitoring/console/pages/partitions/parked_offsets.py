@@ -59,8 +59,11 @@ def parked_offsets(cluster: Cluster, facts: PartitionFacts, settled: SettledCopi
 def _parked(stage: Stage, settled: SettledCopies) -> Iterator[ParkedOffset]:
     """What the newest stage of a record says; nothing where it is worked off."""
     offset = stage.source.offset
+    is_settled = settled.has(stage.group, stage.topic, stage.partition, stage.offset)
     if stage.is_held:
-        yield ParkedOffset(offset, "dead", f"{offset:,} dead-lettered, and its key is held")
+        # Once that is settled an operator has freed the key.
+        held = "" if is_settled else ", and its key is held"
+        yield ParkedOffset(offset, "dead", f"{offset:,} dead-lettered{held}")
         return
     if stage.kind == "dlq":
         if stage.disposed is None:
@@ -69,7 +72,7 @@ def _parked(stage: Stage, settled: SettledCopies) -> Iterator[ParkedOffset]:
             what = stage.disposed.disposition or "replayed, discarded or archived"
             yield ParkedOffset(offset, "disposed", f"{offset:,} dead-lettered, then {what}")
         return
-    if settled.has(stage.group, stage.topic, stage.partition, stage.offset):
+    if is_settled:
         return
     if stage.reason == Reason.BEHIND:
         yield ParkedOffset(offset, "parked", f"{offset:,} parked behind another one of its key")

@@ -115,6 +115,8 @@ def now_of(stages: Sequence[Stage], settled: SettledCopies) -> Now:
     stage = next((each for each in reversed(stages) if not each.is_held), stages[-1])
     if stage.kind == "dlq":
         return Now(_dead(stage) + _held(stages, settled))
+    if stage.is_held:
+        return Now(f"It is dead-lettered.{_held(stages, settled)}")
     settled_there = settled.has(stage.group, stage.topic, stage.partition, stage.offset)
     if settled_there is None:
         return Now(f"It was written to {stage.topic}; whether it waits there, Kafka has not said.")
@@ -123,8 +125,6 @@ def now_of(stages: Sequence[Stage], settled: SettledCopies) -> Now:
             f"It is worked off: the group has settled it in {stage.topic}, and {_NOTHING_NEWER}. "
             "It was handled, or discarded."
         )
-    if stage.is_held:
-        return Now(f"It is dead-lettered.{_held(stages, settled)}")
     if stage.reason == Reason.BEHIND:
         return Now(f"It waits in {stage.topic} behind another record of its key.")
     return Now(f"It waits in {stage.topic}.", stage.due_ms)
