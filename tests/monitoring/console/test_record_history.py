@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from ackfloor.core.records.envelope import Envelope, Reason
 from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic
 from ackfloor.dead_letters.rules.dispositions import (
     Disposed,
     Disposition,
@@ -370,6 +372,48 @@ def test_one_change_that_can_not_be_written_is_left_out(
     found = [stages(index, SourcePlace("orders", 1, n))[0].disposed for n in (0, 1)]
     assert [each and each.by for each in found] == ["ann", "eve"]
     assert "the index leaves out who disposed of 0/0: " in caplog.text
+
+
+def taken_ms(index: Index) -> int | None:
+    """Of when the index is."""
+    with history(index) as found:
+        return found.followed().taken_ms
+
+
+def test_an_index_is_of_when_kafka_was_asked(
+    make: Callable[..., Index], source: DeadLetterSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written while it is asked may be missing."""
+    clock_ms, look = [1_000], source.look
+
+    def slow_look() -> tuple[str, Sequence[FollowedTopic]]:
+        found = look()
+        clock_ms[0] += 500
+        return found
+
+    monkeypatch.setattr(source, "look", slow_look)
+    monkeypatch.setattr(time, "time_ns", lambda: clock_ms[0] * 1_000_000)
+    index, found = make(), list[int | None]()
+
+    def wait(_seconds: float) -> bool:
+        found.append(taken_ms(index))
+        return len(found) == 2
+
+    file = IndexFile(index.path, index.rules)
+    Follower(lambda: source, file, index.rules, 1_000, wait).follow(source)
+    assert found == [1_000, 1_500]
+
+
+def test_an_index_is_not_of_when_a_topic_was_refused(
+    make: Callable[..., Index], source: DeadLetterSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record may have gone on to just that one."""
+    index = make()
+    for at_ms, denied, of_ms in ((1, "a--billing--dlq", None), (2, "", 2), (3, "b", 2), (4, "", 4)):
+        source.denied = denied
+        monkeypatch.setattr(time, "time_ns", lambda at_ms=at_ms: at_ms * 1_000_000)
+        assert ("grant READ" in index.read_on()) is bool(denied)
+        assert taken_ms(index) == of_ms
 
 
 def test_dispositions_are_bounded(

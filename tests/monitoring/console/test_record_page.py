@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 
 from ackfloor.cli.progress.partition_rows import Live
+from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.redaction import Redaction
@@ -31,7 +35,10 @@ from ackfloor_monitoring.console.pages.partitions.ack_cells import (
     ack_map,
 )
 from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.console.reads.cluster_facts import Cluster
+from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
+from ackfloor_monitoring.console.reads.settled_copies import SettledCopies
 from tests.monitoring.console.dead_letter_source import DLQ, FIRST_MS, DeadLetterSource
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.console.test_console_pages import SCRIPT, Kafka, Run, Tags, words
@@ -40,6 +47,8 @@ from tests.monitoring.samples import HANDLER, NOW_MS, partition
 
 RECORD, PARTITION = "/c/kafka/records/orders/1", "/c/kafka/partitions/billing/orders/1"
 FIRST, SECOND = "orders--billing--retry-30s", "orders--billing--retry-5m"
+#: When an index was read that is newer than any answer of Kafka, and one that is older.
+NEW_MS, OLD_MS, OLD = 4_000_000_000_000, 1_600_000_000_000, "2020-09-13 12:26:40 UTC"
 Serve = Callable[..., AbstractContextManager[Console]]
 
 
@@ -59,15 +68,21 @@ def source() -> DeadLetterSource:
 
 @pytest.fixture
 def serve(source: DeadLetterSource, tmp_path: Path) -> Serve:
-    """Serves a console whose index has read these topics once."""
+    """Serves a console whose index has read these topics once, at `taken_ms`."""
 
     @contextmanager
-    def served(*runs: str, read: bool = True, **more: Any) -> Iterator[Console]:
+    def served(
+        *runs: str, read: bool = True, taken_ms: int = NEW_MS, why: str = "", **more: Any
+    ) -> Iterator[Console]:
         rules, path = Redaction(), tmp_path / "kafka.sqlite"
         index = DeadLetterIndex(KafkaOptions(), path, rules, 10_000)
+        index.follower.error = why
         if read:
             file = IndexFile(path, rules)
-            Follower(lambda: source, file, rules, 10_000, wait=lambda _s: True).follow(source)
+            once = Follower(lambda: source, file, rules, 10_000, wait=lambda _s: True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(time, "time_ns", lambda: taken_ms * 1_000_000)
+                once.follow(source)
         with console_of(*(runs or (NOWHERE,)), index=index, **more) as console:
             yield console
 
@@ -144,6 +159,63 @@ def test_a_record_of_a_retry_topic_waits_or_is_worked_off(
     knows(kafka, at("orders", 50), at(FIRST, 0, runs=((0, 1),)))
     with serve() as console:
         assert "It is worked off" in words(console.ask(f"{RECORD}/7").text)
+
+
+def test_what_went_on_after_the_index_was_read_is_not_said_to_be_worked_off(
+    source: DeadLetterSource, serve: Serve, kafka: Kafka
+) -> None:
+    """Kafka is newer: the record may be in the next retry topic. The page and the map say so."""
+    source.park(origin_offset=102)
+    knows(kafka, at("orders", 100, 400, runs=((101, 107),)), at(FIRST, 1))
+    with serve(taken_ms=OLD_MS, why="no broker answers") as console:
+        said = words(console.ask(f"{RECORD}/102").text)
+        of_other = words(console.ask(f"{RECORD}/103").text)
+        of_map = console.ask(PARTITION).text
+    assert "worked off" not in said
+    assert f"It is settled in {FIRST}. The index is as of {OLD} : it may have gone on." in said
+    assert f"It is settled in orders. The index is as of {OLD} : it may have gone on." in of_other
+    assert "The index is not renewed: no broker answers" in said
+    text = f"102 settled in {FIRST}; the index does not say yet if it went on"
+    assert f'<i class="unknown" title="102: {text}"' in of_map
+    with serve() as console:
+        said = words(console.ask(f"{RECORD}/102").text)
+        of_map = console.ask(PARTITION).text
+    assert "It is worked off" in said
+    assert "The index is as of 2096-10-02 07:06:40 UTC" in said
+    assert "not renewed" not in said
+    assert 'class="settled" title="102: ' in of_map
+
+
+def test_what_was_settled_when_the_index_was_read_stays_so() -> None:
+    """By the answer before, too: a newer one alone makes nothing doubtful."""
+    place = "billing", FIRST, 0
+    before = OfKafka([GroupLook("billing", 1, [at(FIRST, 1)])], (), 10, 19)
+    settled = SettledCopies(OfKafka([GroupLook("billing", 1, [at(FIRST, 2)])], (), 20, 29, before))
+    for by_ms, had in (
+        (None, [False, False, False]), (18, [False, False, False]), (19, [True, False, False]),
+        # It was asked then, and had not answered yet.
+        (28, [True, False, False]), (29, [True, True, False]),
+    ):  # fmt: skip
+        assert [settled.had(by_ms, *place, offset) for offset in range(3)] == had
+
+
+def test_kafka_s_answer_before_is_kept(kafka: Kafka) -> None:
+    """One, however often it is asked."""
+
+    async def third(cluster: Cluster) -> OfKafka:
+        found = await cluster.kafka.look()
+        while found.number < 3:
+            found = await cluster.kafka.after(found.number, 0.1)
+        cluster.close()
+        assert found.value is not None
+        return found.value
+
+    del kafka
+    with ThreadPoolExecutor(2) as asking:
+        found = asyncio.run(third(Cluster("kafka", Brokers(servers=NOWHERE), [NOWHERE], asking)))
+    assert found.before is not None
+    assert found.before.before is None
+    assert found.before.answered_ms <= found.taken_ms <= found.answered_ms
 
 
 def test_what_kafka_has_not_said_is_not_guessed(
@@ -451,7 +523,7 @@ def test_the_page_says_that_something_is_not_known_yet(run: Run, kafka: Kafka) -
     with console_of(run.listen) as console:
         page = console.ask("/c/kafka/partitions/billing/orders/0").text
     assert "3 more are settled above the floor than the last commit lists" in words(page)
-    assert "101 to 109: not known yet: open, or settled since the last commit" in words(page)
+    assert "101 to 109: not known yet: open, settled since the last commit" in words(page)
     assert '<li><i class="unknown"></i> not known yet' in page
 
 

@@ -145,15 +145,17 @@ class Follower:
 
     def follow(self, topics: Topics) -> None:
         """Look again and again, until something fails or this is to end."""
+        taken_ms = _now_ms()
         cluster_id, found = topics.look()
         disposed: dict[str, Changes] = {}
         with closing(self._file.to_write(cluster_id)) as connection:
             writer = IndexWriter(connection, self._most)
             while True:
                 self._remove(writer, found)
-                whole = self._look(topics, writer, found, disposed)
+                whole = self._look(topics, writer, found, disposed, taken_ms)
                 if self._wait(EVERY_S if whole else 0.0):
                     return
+                taken_ms = _now_ms()
                 again_id, found = topics.look()
                 if again_id != cluster_id:
                     return
@@ -164,9 +166,13 @@ class Follower:
         writer: IndexWriter,
         found: Sequence[FollowedTopic],
         known: dict[str, Changes],
+        taken_ms: int,
     ) -> bool:
-        """Read all topics on; returns whether nothing is left of what was there."""
-        taken_ms = time.time_ns() // 1_000_000
+        """Read all topics on; returns whether nothing is left of what was there.
+
+        Args:
+            taken_ms: what was written by then is there, in wall-clock ms.
+        """
         refused = list[str]()
         for topic in found:
             if topic.kind == "dlq":
@@ -177,7 +183,8 @@ class Follower:
         writer.note_time(taken_ms)
         retry = [each for each in found if each.kind == "retry"]
         whole = self._read_retries(topics, writer, retry, refused)
-        if whole:
+        if whole and not refused:
+            # A record may have gone on to a topic that is refused.
             writer.note_time(taken_ms, "retry_taken_ms")
         self.error = "; ".join(refused)
         return whole
@@ -249,6 +256,10 @@ class Follower:
             if self._over.is_set() or time.monotonic() >= until_s:
                 return False
         return True
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @contextmanager

@@ -279,7 +279,7 @@ class IndexWriter:
         """Note that all dead letters that were there at this time are in the index.
 
         Args:
-            name: "retry_taken_ms" for the records of retry topics.
+            name: "retry_taken_ms" for the records of retry topics, where no topic was refused.
         """
         self._connection.execute("insert or replace into meta values (?, ?)", (name, str(taken_ms)))
 

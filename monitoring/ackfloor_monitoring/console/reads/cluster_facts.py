@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -121,6 +121,7 @@ class Cluster:
         self._groups: Sequence[str] = ()
         #: Of each run that has answered, its group: a run that is away may still be of it.
         self._group_of: dict[str, str] = {}
+        self._of_kafka: OfKafka | None = None
         self.runs = _refreshed(self._ask_runs, asking, RUNS_EVERY_S)
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
         self.actions = _refreshed(self._ask_actions, asking, KAFKA_EVERY_S)
@@ -218,12 +219,15 @@ class Cluster:
         taken_ms = _now_ms()
         # Runs may be of a group without a topic of ours, and a group may be without a run.
         found = list(looks(self.options(), None, self._groups))
+        answered_ms = _now_ms()
         lines = [
             line
             for look in found
             for line in group_lines(look, self.commands, self.rules, taken_ms)
         ]
-        return OfKafka(found, lines, taken_ms)
+        before = None if self._of_kafka is None else replace(self._of_kafka, before=None)
+        self._of_kafka = OfKafka(found, lines, taken_ms, answered_ms, before)
+        return self._of_kafka
 
     def _ask_actions(self) -> OfActions:
         taken_ms = _now_ms()

@@ -16,11 +16,15 @@ class OfKafka:
 
     Attributes:
         taken_ms: when it was asked, in milliseconds since 1970.
+        answered_ms: nothing of it is newer than this, likewise.
+        before: what it said before that, without what came before; None for nothing.
     """
 
     looks: Sequence[GroupLook]
     lines: Sequence[StatusLine]
     taken_ms: int
+    answered_ms: int
+    before: OfKafka | None = None
 
     def groups(self) -> Iterator[Mapping[str, Any]]:
         """A row for each group."""

@@ -2,6 +2,9 @@
 
 Kafka keeps what was read from a topic, so a record of a retry topic stays in the index when it was
 worked off. Which ones were, the group's commits of the retry topic say.
+
+A record goes on before its copy is settled. So an index that is at least as new as the commits has
+what it went on as, and an older one may not have it yet.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ class SettledCopies:
     """
 
     def __init__(self, kafka: OfKafka | None) -> None:
-        self._progress: dict[tuple[str, str, int], Progress] = {
-            (look.group, each.topic, each.partition): each
-            for look in (kafka.looks if kafka is not None else ())
-            for each in look.progress
-        }
+        before = None if kafka is None else kafka.before
+        self._progress = _progress_of(kafka)
+        #: Nothing is newer than this in ms -> what they said, the newest answers first.
+        self._answers = [
+            (each.answered_ms, _progress_of(each)) for each in (kafka, before) if each is not None
+        ]
 
     def progress(self, group: str, topic: str, partition: int) -> Progress | None:
         """A group's progress in a partition; None where it is not known."""
@@ -36,6 +40,27 @@ class SettledCopies:
         if progress.floor is None:
             return False
         return is_settled(progress, offset)
+
+    def had(self, by_ms: int | None, group: str, topic: str, partition: int, offset: int) -> bool:
+        """Whether the group had settled an offset by a time, for certain.
+
+        Args:
+            by_ms: up to when an index has everything, in wall-clock ms; None where that is not
+                known.
+        """
+        at = group, topic, partition
+        return by_ms is not None and any(
+            answered_ms <= by_ms and at in found and is_settled(found[at], offset)
+            for answered_ms, found in self._answers
+        )
+
+
+def _progress_of(kafka: OfKafka | None) -> dict[tuple[str, str, int], Progress]:
+    return {
+        (look.group, each.topic, each.partition): each
+        for look in (kafka.looks if kafka is not None else ())
+        for each in look.progress
+    }
 
 
 def is_settled(progress: Progress, offset: int) -> bool:

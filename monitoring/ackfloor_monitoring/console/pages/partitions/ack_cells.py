@@ -37,7 +37,7 @@ KINDS: Final[Mapping[str, str]] = {
     "dead": "in the dead-letter topic",
     "parked": "in a retry topic",
     "open": "open: it waits for a slot, or for its time",
-    "unknown": "not known yet: open, or settled since the last commit",
+    "unknown": "not known yet: open, settled since the last commit, or gone on elsewhere",
     "disposed": "was in the dead-letter topic: replayed, discarded or archived",
     "partly": "partly settled",
     "settled": "settled above the floor",
@@ -109,7 +109,7 @@ class ParkedOffset(NamedTuple):
     """An offset whose record was parked: settled here, and its life goes on elsewhere.
 
     Attributes:
-        kind: "parked", "dead" or "disposed".
+        kind: "parked", "dead", "disposed" or "unknown".
         text: what became of it.
     """
 

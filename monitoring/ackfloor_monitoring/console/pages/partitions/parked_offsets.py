@@ -49,17 +49,20 @@ def parked_offsets(cluster: Cluster, facts: PartitionFacts, settled: SettledCopi
     try:
         with cluster.index.searching() as search:
             history = RecordHistory(search)
+            # First, so that the stages have all that was there then.
+            index_ms = history.followed().taken_ms
             stages, read_to = history.between(first, until, facts.seen.group, MOST)
     except (NoIndex, TooSlow) as exc:
         return Parked(late=str(exc) or "it is being built")
-    found = [each for stage in stages for each in _parked(stage, settled)]
+    found = [each for stage in stages for each in _parked(stage, settled, index_ms)]
     return Parked(found, read_to if read_to < until else None)
 
 
-def _parked(stage: Stage, settled: SettledCopies) -> Iterator[ParkedOffset]:
+def _parked(stage: Stage, settled: SettledCopies, index_ms: int | None) -> Iterator[ParkedOffset]:
     """What the newest stage of a record says; nothing where it is worked off."""
     offset = stage.source.offset
-    is_settled = settled.has(stage.group, stage.topic, stage.partition, stage.offset)
+    copy = stage.group, stage.topic, stage.partition, stage.offset
+    is_settled = settled.has(*copy)
     if stage.is_held:
         # Once that is settled an operator has freed the key.
         held = "" if is_settled else ", and its key is held"
@@ -73,6 +76,9 @@ def _parked(stage: Stage, settled: SettledCopies) -> Iterator[ParkedOffset]:
             yield ParkedOffset(offset, "disposed", f"{offset:,} dead-lettered, then {what}")
         return
     if is_settled:
+        if not settled.had(index_ms, *copy):
+            text = f"{offset:,} settled in {stage.topic}; the index does not say yet if it went on"
+            yield ParkedOffset(offset, "unknown", text)
         return
     if stage.reason == Reason.BEHIND:
         yield ParkedOffset(offset, "parked", f"{offset:,} parked behind another one of its key")

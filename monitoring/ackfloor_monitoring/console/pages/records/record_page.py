@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from ackfloor.observe import Progress
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
 from ackfloor_monitoring.console.index.index_rows import SourcePlace
 from ackfloor_monitoring.console.index.index_search import TooSlow
 from ackfloor_monitoring.console.index.record_history import Followed, RecordHistory, Stage
 from ackfloor_monitoring.console.pages.console_page import Known, Page
-from ackfloor_monitoring.console.pages.records.way import Now, now_of, way_of
+from ackfloor_monitoring.console.pages.records.way import Now, may_have_gone_on, now_of, way_of
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
 from ackfloor_monitoring.console.reads.settled_copies import SettledCopies, is_settled
@@ -29,12 +28,13 @@ def facts(cluster: Cluster, known: Known) -> Row:
     kafka = None if known.kafka is None else known.kafka.value
     settled, runs = SettledCopies(kafka), known.runs.value
     place, stages, followed, late = _history(cluster, asked)
+    index_ms = None if followed is None else followed.taken_ms
     by_group = {
         group: list(each)
         for group, each in groupby(sorted(stages, key=lambda s: s.group), lambda s: s.group)
     }
     groups = [
-        _of_group(cluster, group, place, by_group.get(group, []), settled, runs)
+        _of_group(cluster, group, place, by_group.get(group, []), settled, runs, index_ms)
         for group in sorted({*by_group, *_groups(known, place)})
     ]
     return {
@@ -43,6 +43,7 @@ def facts(cluster: Cluster, known: Known) -> Row:
         "groups": groups,
         "followed": followed,
         "index_late": late,
+        "index_error": "" if cluster.index is None else cluster.index.follower.error,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
 
@@ -66,7 +67,9 @@ def _history(
             history = RecordHistory(search)
             # It may be asked for by a place in a retry topic or the dead-letter topic as well.
             place = history.source_of(*asked) or asked
-            return place, history.of(place), history.followed(), ""
+            # First, so that the stages have all that was there then.
+            followed = history.followed()
+            return place, history.of(place), followed, ""
     except (NoIndex, TooSlow) as exc:
         return asked, (), None, str(exc) or "it is being built"
 
@@ -86,11 +89,14 @@ def _of_group(
     stages: Sequence[Stage],
     settled: SettledCopies,
     runs: OfRuns | None,
+    index_ms: int | None,
 ) -> Row:
     """What is known of a record in one group."""
     live = _live(group, {str(place), *(each.place for each in stages)}, runs)
-    source = settled.progress(group, place.topic, place.partition)
-    now = now_of(stages, settled) if stages else _in_source(place, source)
+    if stages:
+        now = now_of(stages, settled, index_ms)
+    else:
+        now = _in_source(group, place, settled, index_ms)
     asks, in_group = cluster.commands.asks_kafka, ("--group", group)
     commands = [asks("dlq show", str(place), *in_group)] if stages else []
     if stages and stages[-1].kind == "retry":
@@ -110,13 +116,16 @@ def _live(group: str, places: set[str], runs: OfRuns | None) -> Row:
     return {"running": of_it(runs.running()), "lanes": of_it(runs.lanes())}
 
 
-def _in_source(place: SourcePlace, progress: Progress | None) -> Now:
+def _in_source(group: str, place: SourcePlace, settled: SettledCopies, index_ms: int | None) -> Now:
     """Where a record is that was never parked, as far as the index knows."""
+    progress = settled.progress(group, place.topic, place.partition)
     if progress is None or progress.end is None or progress.floor is None:
         return Now("How far its topic is settled is not known.")
     if place.offset >= progress.end:
         return Now(f"Nothing is there yet: the log ends at {progress.end:,}.")
     if is_settled(progress, place.offset):
+        if not settled.had(index_ms, group, *place):
+            return may_have_gone_on(place.topic, index_ms)
         return Now(
             "It is settled in its source topic, and the index has no other place of it: it was "
             "handled or discarded, or what it was parked as is not there any more."

@@ -42,10 +42,12 @@ class Now:
 
     Attributes:
         due_ms: when it is due there; None where no time makes it due.
+        index_ms: of when the index is, where it may have gone on since; None where it has not.
     """
 
     text: str
     due_ms: int | None = None
+    index_ms: int | None = None
 
 
 def way_of(stages: Sequence[Stage]) -> list[Step]:
@@ -110,16 +112,24 @@ def _disposal(by: DisposedBy) -> Step:
     return Step(by.at_ms, f"{by.disposition}{to} by {by.by or 'somebody'}{job}")
 
 
-def now_of(stages: Sequence[Stage], settled: SettledCopies) -> Now:
-    """Where a record is, by its stages in one group, the oldest first; at least one is known."""
+def now_of(stages: Sequence[Stage], settled: SettledCopies, index_ms: int | None) -> Now:
+    """Where a record is, by its stages in one group.
+
+    Args:
+        stages: the oldest first; at least one is known.
+        index_ms: all that was there then is in the index; None where that is not known.
+    """
     stage = next((each for each in reversed(stages) if not each.is_held), stages[-1])
     if stage.kind == "dlq":
         return Now(_dead(stage) + _held(stages, settled))
     if stage.is_held:
         return Now(f"It is dead-lettered.{_held(stages, settled)}")
-    settled_there = settled.has(stage.group, stage.topic, stage.partition, stage.offset)
+    copy = stage.group, stage.topic, stage.partition, stage.offset
+    settled_there = settled.has(*copy)
     if settled_there is None:
         return Now(f"It was written to {stage.topic}; whether it waits there, Kafka has not said.")
+    if settled_there and not settled.had(index_ms, *copy):
+        return may_have_gone_on(stage.topic, index_ms)
     if settled_there:
         return Now(
             f"It is worked off: the group has settled it in {stage.topic}, and {_NOTHING_NEWER}. "
@@ -128,6 +138,13 @@ def now_of(stages: Sequence[Stage], settled: SettledCopies) -> Now:
     if stage.reason == Reason.BEHIND:
         return Now(f"It waits in {stage.topic} behind another record of its key.")
     return Now(f"It waits in {stage.topic}.", stage.due_ms)
+
+
+def may_have_gone_on(topic: str, index_ms: int | None) -> Now:
+    """Where a record is that is settled in a topic, by an index that is older than that may be."""
+    if index_ms is None:
+        return Now(f"It is settled in {topic}. Whether it has gone on, the index does not say.")
+    return Now(f"It is settled in {topic}.", index_ms=index_ms)
 
 
 def _held(stages: Sequence[Stage], settled: SettledCopies) -> str:
