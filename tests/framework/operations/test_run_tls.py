@@ -16,11 +16,13 @@ from ackfloor import ConfigError
 from ackfloor.cli.main import cli
 from ackfloor.cli.shared.parameters import SettingsSource
 from ackfloor.cli.shared.run_address import trust_of
+from ackfloor.cli.status.run_answers import answers_of
 from ackfloor.live.pause_orders import PATH, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.operations import ActionLog, ControlFailed, Trust, ask_settings, ask_state
 from ackfloor.operations.run_client import post, read_readiness
 from ackfloor.runtime.supervision.exit_codes import Exit
+from ackfloor.settings import Settings
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.serving.tls import ServerTls
 from tests.certificates import Authority
@@ -220,6 +222,47 @@ def test_who_is_slow_with_tls_keeps_nobody_else_waiting(serve: Serve, authority:
         gone.send(b"\x16")
         gone.close()
         assert ask_state(f"https://{run.listen}", Trust(authority.file))["group"] == "billing"
+
+
+def test_whom_to_trust_is_read_once_and_for_tls_alone(
+    serve: Serve, authority: Authority, elsewhere: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runs are asked; beyond this machine as well."""
+    load, loads = SettingsSource.load, list[SettingsSource]()
+
+    def counted(source: SettingsSource) -> Settings:
+        loads.append(source)
+        return load(source)
+
+    monkeypatch.setattr(SettingsSource, "load", counted)
+    plain, secure = serve(), [serve(*authority.signed(ELSEWHERE)) for _ in range(2)]
+    source = SettingsSource(tls_ca=authority.file)
+    of_plain = f"{ELSEWHERE}:{plain.port}"
+    [answer] = answers_of([of_plain], source)
+    assert (answer.error, loads) == ("", [])
+    names = [of_plain, *(f"https://{ELSEWHERE}:{each.port}" for each in secure)]
+    assert [each.error for each in answers_of(names, source)] == ["", "", ""]
+    assert len(loads) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "why"),
+    [
+        ("[app", SettingsSource(), "ackfloor.toml"),
+        ("", SettingsSource(tls_ca=Path("none.pem")), "app.tls_ca='none.pem': No such file"),
+    ],
+)
+def test_settings_that_are_refused_hide_no_run_without_tls(
+    serve: Serve, authority: Authority, elsewhere: None, text: str, source: SettingsSource, why: str
+) -> None:
+    """It is asked all the same; of one with TLS they are the error."""
+    del authority
+    Path("ackfloor.toml").write_text(text)
+    run = serve()
+    names = [f"{ELSEWHERE}:{run.port}", "https://127.0.0.1:1"]
+    plain, secure = answers_of(names, source)
+    assert (plain.error, plain.group) == ("", "billing")
+    assert why in secure.error
 
 
 def test_a_renewed_certificate_counts_from_the_next_connection(

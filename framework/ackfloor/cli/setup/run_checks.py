@@ -7,7 +7,7 @@ from typing import Any
 
 import ackfloor
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import read_state, trust_of
+from ackfloor.cli.shared.run_address import read_state, read_trust
 from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.operations.run_client import ControlFailed, read_readiness, unreported, workers_of
 from ackfloor.settings.app_sections import section_name
@@ -29,7 +29,7 @@ def of_run(
     bad: State = "fail" if named else "warn"
     try:
         state = read_state(run, source)
-        readiness = read_readiness(run, trust_of(source, run))
+        readiness = read_readiness(run, read_trust(source, run))
     except ControlFailed as exc:
         fix = "start it (ackfloor run), or name the run that is meant: --listen HOST:PORT"
         yield CheckResult(check, "fail" if named else "not tried", str(exc), fix)

@@ -64,12 +64,15 @@ class OtherGroup(ControlFailed):
     """The run at the address is not one of the group that was named."""
 
 
-def read_state(listen: str | None, source: SettingsSource | None) -> Any:
+def read_state(
+    listen: str | None, source: SettingsSource | None, trust: Trust | None = None
+) -> Any:
     """Read `/state` of a run.
 
     Args:
         listen: its address; None for the one in the settings.
         source: where the settings are; it may name the group that the run must have.
+        trust: whom to trust there; None for what the settings say.
 
     Raises:
         ControlFailed: there is no answer, it is not a run's, or that of another group.
@@ -77,7 +80,7 @@ def read_state(listen: str | None, source: SettingsSource | None) -> Any:
     """
     source = source or SettingsSource()
     listen = listen or source.load().app.address
-    tree = ask_state(listen, trust_of(source, listen))
+    tree = ask_state(listen, read_trust(source, listen) if trust is None else trust)
     if source.group is not None and tree.get("group", source.group) != source.group:
         raise OtherGroup(
             f"the run at {listen} is of group {tree['group']!r}, not {source.group!r}: name the "
@@ -117,6 +120,16 @@ def trust_of(source: SettingsSource | None, *runs: str) -> Trust:
         return SYSTEM
     app = (source or SettingsSource()).load().app
     return Trust(Path(app.tls_ca).expanduser() if app.tls_ca else None, app.plain_token)
+
+
+def read_trust(source: SettingsSource | None, *runs: str) -> Trust:
+    """Likewise where no token is sent: the settings are read for addresses with TLS alone.
+
+    Raises:
+        NoAddress: one of them is none.
+        ConfigError: the settings are refused.
+    """
+    return trust_of(source, *(run for run in runs if address_of(run).secure))
 
 
 def credentials(

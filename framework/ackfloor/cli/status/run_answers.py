@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ackfloor.cli.shared.parameters import SettingsSource
-from ackfloor.cli.shared.run_address import read_state, runs_of, trust_of
+from ackfloor.cli.shared.run_address import read_state, read_trust, runs_of
+from ackfloor.errors import ConfigError
 from ackfloor.operations.run_client import ControlFailed, address_of, read_readiness, workers_of
+from ackfloor.operations.run_tls import SYSTEM, Trust
 
 #: So many are asked at once: one that is away may take five seconds to say nothing.
 AT_ONCE: Final = 16
@@ -42,19 +44,26 @@ class RunAnswer:
 def answers_of(listen: list[str] | None, source: SettingsSource) -> Sequence[RunAnswer]:
     """What each run answers, in the order in which they are named.
 
+    Settings that are refused are no answer of the runs with TLS, where they say whom to trust.
+
     Args:
         listen: the addresses; None for the one in the settings.
         source: where the settings are; it may name the group of which the runs have to be.
 
     Raises:
         NoAddress: one of them is not an address.
-        ConfigError: the settings are refused.
+        ConfigError: the settings are to name the address, and are refused.
     """
     runs = runs_of(listen, source)
-    for run in runs:
-        address_of(run)
+    trust, refused = _trust(runs, source)
+
+    def answer(run: str) -> RunAnswer:
+        if refused and address_of(run).secure:
+            return RunAnswer(run, bool(listen), error=refused)
+        return _answer(run, source, trust, named=bool(listen))
+
     with ThreadPoolExecutor(AT_ONCE) as asking:
-        return list(asking.map(lambda run: _answer(run, source, bool(listen)), runs))
+        return list(asking.map(answer, runs))
 
 
 def readers_of(answers: Sequence[RunAnswer]) -> dict[tuple[str, str], str]:
@@ -68,10 +77,18 @@ def readers_of(answers: Sequence[RunAnswer]) -> dict[tuple[str, str], str]:
     }
 
 
-def _answer(run: str, source: SettingsSource, named: bool) -> RunAnswer:
+def _trust(runs: Sequence[str], source: SettingsSource) -> tuple[Trust, str]:
+    """Whom to trust where there is TLS, and why that is not known; raises NoAddress."""
     try:
-        state = read_state(run, source)
-        readiness = read_readiness(run, trust_of(source, run))
-    except ControlFailed as exc:
+        return read_trust(source, *runs), ""
+    except ConfigError as exc:
+        return SYSTEM, str(exc)
+
+
+def _answer(run: str, source: SettingsSource, trust: Trust, *, named: bool) -> RunAnswer:
+    try:
+        state = read_state(run, source, trust)
+        readiness = read_readiness(run, trust)
+    except (ControlFailed, ConfigError) as exc:
         return RunAnswer(run, named, error=f"{exc}")
     return RunAnswer(run, named, state, readiness)
