@@ -10,10 +10,10 @@ from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.printable import plain
+from ackfloor.dead_letters.commands.json_lines import envelope_facts
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
 from ackfloor.dead_letters.rules.payload_lines import differing_lines, payload_lines
-from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
@@ -114,11 +114,7 @@ def _failed(dead_letter: DeadLetter) -> str | None:
 
 def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES) -> dict[str, Any]:
     """The fields of one dead letter, for JSON; `notes` as in `dead_letters_text`."""
-    dead_letter, envelope = found.dead_letter, found.dead_letter.envelope
-    ours = envelope._asdict()
-    for name in ("error_message", "error_stack"):
-        ours[name] = rules.of_text(ours[name])
-    ours["edited"] = shown_mark(envelope.edited, rules)
+    dead_letter = found.dead_letter
     own = own_headers(dead_letter.headers)
     return {
         "topic": dead_letter.topic,
@@ -133,7 +129,7 @@ def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES
         "payload_bytes": None if dead_letter.value is None else len(dead_letter.value),
         "headers": [[name, text_of(value)] for name, value in rules.of_headers(_bytes(own))],
         "headers_readable": dead_letter.headers is not None,
-        **ours,
+        **envelope_facts(dead_letter.envelope, rules),
     }
 
 

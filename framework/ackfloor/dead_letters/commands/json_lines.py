@@ -10,6 +10,7 @@ from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
 if TYPE_CHECKING:
+    from ackfloor.core.records.envelope import Envelope
     from ackfloor.core.records.redaction import Redaction
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 
@@ -26,10 +27,7 @@ def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, An
     Key, value and the values of headers are text; one that is not UTF-8 is base64, under its name
     and `_base64`. `headers` are the record's own; ours have fields of their own.
     """
-    dead_letter, envelope = found.dead_letter, found.dead_letter.envelope._asdict()
-    for name in ("error_message", "error_stack"):
-        envelope[name] = rules.of_text(envelope[name])
-    envelope["edited"] = shown_mark(envelope["edited"], rules)
+    dead_letter = found.dead_letter
     own = own_headers(dead_letter.headers)
     return {
         "topic": dead_letter.topic,
@@ -41,8 +39,17 @@ def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, An
         **_text_or_base64("value", rules.of_payload(dead_letter.value)),
         "headers": [{"name": n, **_text_or_base64("value", v)} for n, v in rules.of_headers(own)],
         "headers_readable": dead_letter.headers is not None,
-        **envelope,
+        **envelope_facts(dead_letter.envelope, rules),
     }
+
+
+def envelope_facts(envelope: Envelope, rules: Redaction) -> dict[str, Any]:
+    """What our headers say, as far as the rules leave it."""
+    facts = envelope._asdict()
+    for name in ("error_message", "error_stack"):
+        facts[name] = rules.of_text(facts[name])
+    facts["edited"] = shown_mark(envelope.edited, rules)
+    return facts
 
 
 def _text_or_base64(name: str, value: bytes | None) -> dict[str, Any]:
