@@ -11,7 +11,7 @@ import typer
 from ackfloor.cli.shared.command_options import Made
 from ackfloor.core.parking.topic_names import check_group
 from ackfloor.errors import ConfigError, SettingError
-from ackfloor.redrive import kafka_options
+from ackfloor.redrive import MAX_REPLAYS, TO_RETRY, kafka_options
 from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,6 +34,29 @@ FactoryOption = Annotated[
 LimitOption = Annotated[int, typer.Option(min=1, help="At most so many.")]
 MaxOption = Annotated[int | None, typer.Option("--max", min=1, help="At most so many in all.")]
 RateOption = Annotated[str | None, typer.Option(help='At most so many: "50/s" or "3000/m".')]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
+        "topic they came from; or a topic.",
+        show_default=TO_RETRY,
+    ),
+]
+MaxReplaysOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="What was replayed so often stays where it is.",
+        show_default=str(MAX_REPLAYS),
+    ),
+]
+ResumeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JOB",
+        help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
+    ),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OutputOption = Annotated[

@@ -16,16 +16,24 @@ from ackfloor.cli.shared.parameters import (
     BrokersOption,
     DryRunOption,
     MaxOption,
+    MaxReplaysOption,
     Output,
     OutputOption,
     RateOption,
+    ResumeOption,
+    ToOption,
     YesOption,
 )
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.commands.edit_input import EditedLines, function_edit
 from ackfloor.dead_letters.commands.filter_misses import Misses
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
-from ackfloor.dead_letters.commands.redriving import LeftOut, Part, carry_out, rate_of
+from ackfloor.dead_letters.commands.redriving import (
+    LeftOut,
+    Part,
+    carry_out,
+    rate_of,
+)
 from ackfloor.dead_letters.commands.selection import (
     Chosen,
     DeadLetterSelection,
@@ -145,31 +153,11 @@ def replay(
             "section of the settings counts as well.",
         ),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
-            "topic they came from; or a topic.",
-            show_default=TO_RETRY,
-        ),
-    ] = None,
+    to: ToOption = None,
     rate: RateOption = None,
     most: MaxOption = None,
-    max_replays: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="What was replayed so often stays where it is.",
-            show_default=str(MAX_REPLAYS),
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JOB",
-            help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
-        ),
-    ] = None,
+    max_replays: MaxReplaysOption = None,
+    resume: ResumeOption = None,
     edit: Annotated[
         Path | None,
         typer.Option(

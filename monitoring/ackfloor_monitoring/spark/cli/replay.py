@@ -13,12 +13,19 @@ from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
     BrokersOption,
     MaxOption,
+    MaxReplaysOption,
     Output,
     OutputOption,
     RateOption,
+    ResumeOption,
+    ToOption,
     YesOption,
 )
-from ackfloor.dead_letters.commands.redriving import Part, carry_out, rate_of
+from ackfloor.dead_letters.commands.redriving import (
+    Part,
+    carry_out,
+    rate_of,
+)
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import MAX_REPLAYS, TO_RETRY, Order, job_name, notes_of, operator
 from ackfloor_monitoring.spark.cli.parameters import TableOption
@@ -94,31 +101,11 @@ def replay(
         str | None,
         typer.Option(help="SQL over the columns of the table; of its rows, the dead letters."),
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            help="`retry`: the first retry topic, so that only this group sees them; `source`: the "
-            "topic they came from; or a topic.",
-            show_default=TO_RETRY,
-        ),
-    ] = None,
+    to: ToOption = None,
     rate: RateOption = None,
     most: MaxOption = None,
-    max_replays: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="What was replayed so often stays where it is.",
-            show_default=str(MAX_REPLAYS),
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JOB",
-            help="Go on with this job, which `dlq jobs` names: what it was asked for, and no more.",
-        ),
-    ] = None,
+    max_replays: MaxReplaysOption = None,
+    resume: ResumeOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be sent.")
     ] = False,
