@@ -194,7 +194,7 @@ def test_a_wrong_registration_is_one_line(
         ([], {"ACKFLOOR_HANDLERS__BIIL__CONCURRENCY": "3"}, "biil"),
         ([], {"ACKFLOOR_APP__GROUP": "no such group!"}, "group"),
         (["--config", "no.toml"], {}, "no.toml"),
-        (["--tls-key", "k.pem"], {}, "app.tls_key='k.pem': goes with app.tls_certificate"),
+        (["--tls-key", "shop.py"], {}, "app.tls_key='shop.py': goes with app.tls_certificate"),
         ([], {"ACKFLOOR_APP__TLS_CERTIFICATE": "none.pem"}, "app.tls_certificate='none.pem'"),
     ],
     ids=["timeout", "unknown", "group", "config", "tls_key", "tls_certificate"],
