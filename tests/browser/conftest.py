@@ -23,6 +23,12 @@ CHROMIUM = shutil.which("chromium")
 _WINDOWS = pytest.StashKey[list[Window]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The walks of the guide make its pictures: `pytest tests/browser --pictures docs/images`."""
+    told = "the folder that the guide's pictures are written to, from the repository"
+    parser.addoption("--pictures", metavar="FOLDER", help=told)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of this folder are marked, and run in one process; without Chromium they are left out."""
     folder = Path(__file__).parent

@@ -144,9 +144,10 @@ class Stage:
         """Let handlers pass that wait for `opened(name)`."""
         (self.folder / name).touch()
 
-    def committed(self) -> int:
-        """The sum of the group's committed positions of the source topic."""
-        asked = [TopicPartition(self.topic, number) for number in self._partitions(self.topic)]
+    def committed(self, topic: str | None = None) -> int:
+        """The sum of the group's committed positions of the source topic, or of another one."""
+        name = topic or self.topic
+        asked = [TopicPartition(name, number) for number in self._partitions(name)]
         # Not the admin client: it crashes where the coordinator is just moving.
         reader = Consumer({"bootstrap.servers": self.servers, "group.id": self.group})
         try:

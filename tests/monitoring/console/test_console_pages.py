@@ -18,6 +18,7 @@ import pytest
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.progress import Progress
+from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.observe import BlockedLanes, NoisyKeys, RunningDelivery
 from ackfloor_monitoring.console import web
@@ -152,6 +153,18 @@ def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:
     assert "bill billing" in said
     assert f"{run.listen}: group billing, 1 worker, ready" in said
     assert kafka.asked >= 1
+
+
+def test_what_waits_in_retry_topics_leads_to_them(run: Run, kafka: Kafka) -> None:
+    """As a note while it is in time, and as something that is wrong where it is overdue."""
+    topic = "orders--billing--retry-1m"
+    waits = Progress("billing", topic, 0, "retry", start=0, end=7, floor=0)
+    for tier in (TierCount(waiting=7), TierCount(due=7, oldest_due_ms=1)):
+        kafka.looks = [GroupLook("billing", 1, [waits], tiers={topic: tier})]
+        with console_of(run.listen) as console:
+            page = console.ask(OVERVIEW)
+        assert ("7 are due" if tier.due else "7 wait") in words(page.text)
+        assert '<a href="/c/kafka/retry">Retry topics</a>' in page.text
 
 
 def test_where_nothing_is_wrong_it_says_so(run: Run, kafka: Kafka) -> None:

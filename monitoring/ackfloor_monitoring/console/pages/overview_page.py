@@ -11,12 +11,14 @@ from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
 from ackfloor_monitoring.console.pages.in_flight_page import IN_FLIGHT
 from ackfloor_monitoring.console.pages.lanes_page import LANES
+from ackfloor_monitoring.console.pages.retry_page import RETRY
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 #: What a line is about -> the page that shows more, and where something can be done about it.
 CLOSER: Final[Mapping[str, Page | AskedPage]] = {
     **dict.fromkeys(("blocked", "quarantined"), LANES),
     "dlq": DEAD_LETTERS,
+    **dict.fromkeys(("retry", "overdue"), RETRY),
     **dict.fromkeys(("breaker", "paused"), HANDLERS),
     **dict.fromkeys(("slots", "keys", "inflight"), IN_FLIGHT),
 }

@@ -1,0 +1,268 @@
+"""Three incidents, mended in the browser alone: the clicks of docs/guide/console-incidents.md.
+
+Each has a worker in trouble; what the clicks do is looked up in Kafka. With the option
+`--pictures docs/images` the walks make the pictures of the guide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from ackfloor.core.records.envelope import read_envelope
+from ackfloor.core.records.redaction import Redaction
+from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.index import follower
+from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from tests.browser.walk import Walk
+from tests.browser.window import Window
+from tests.e2e.stage import Stage, ready
+from tests.framework.cli.command import Running
+from tests.framework.kafka.wire import committed_records, options, until
+from tests.monitoring.console.served_console import console_of
+from tests.structure.sources import REPOSITORY
+
+pytestmark = pytest.mark.kafka
+
+GUIDE = REPOSITORY / "docs" / "guide" / "console-incidents.md"
+#: Fewer clicks than these.
+MOST_CLICKS = 10
+POISON = 10_000
+#: Payments that are as they should be, one after so many others: nothing fails altogether.
+GOOD_EVERY = 5
+
+STUCK_APP = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", ordering="key", retry=RetryPolicy.fixed("10m", None))
+async def bill(delivery: Delivery) -> None:
+    if delivery.value == b'{"article": 4711}':
+        raise LookupError("no price for article 4711")
+    note(handled, delivery)
+"""
+POISON_APP = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", retry=RetryPolicy.fixed("1s"), dead_letter_on=(AttributeError,))
+async def charge(delivery: Delivery) -> None:
+    if b"coupon" in delivery.value and os.environ["ACKFLOOR_RELEASE"] == "2.4.0":
+        raise AttributeError("'Coupon' object has no attribute 'rate'")
+    note(handled, delivery)
+"""
+DEAD_APP = """
+app = App("GROUP")
+
+
+@app.handler("TOPIC", retry=RetryPolicy.fixed("10m"))
+async def ship(delivery: Delivery) -> None:
+    if not opened("gate"):
+        raise ConnectionError("warehouse.internal:443: connection refused")
+    note(handled, delivery)
+"""
+
+Look = Callable[..., Window]
+Begin = Callable[..., "Incident"]
+
+
+class Incident:
+    """A worker in trouble, and somebody who looks at it in a browser."""
+
+    def __init__(self, stage: Stage, topic: str, release: str, pictures: Path | None) -> None:
+        self.stage = stage
+        self.run = stage.run(ACKFLOOR_RELEASE=release)
+        self.run.until(ready(self.run), "ready")
+        self.listen = self.run.logged("metrics and health on ").rpartition("http://")[2]
+        self.names = {
+            stage.topic: topic,
+            stage.group: "shop",
+            self.listen: "127.0.0.1:9600",
+            f"{stage.folder}/stage_app.py": "/app/shop.py",
+            operator(): "ann@ops-1",
+        }
+        self._pictures = pictures
+
+    def release(self, release: str) -> Running:
+        """Somebody rolls out another release."""
+        self.run.close()
+        self.run = self.stage.run(ACKFLOOR_RELEASE=release, ACKFLOOR_RUN_LISTEN=self.listen)
+        self.run.until(ready(self.run), "ready")
+        return self.run
+
+    @contextmanager
+    def walk(self, look: Look, folder: Path) -> Iterator[Walk]:
+        """Begin on the first page of a console, as an operator."""
+        servers = self.stage.servers
+        index = DeadLetterIndex(options(servers), folder / "i.sqlite", Redaction(), 100_000)
+        with (
+            index.following(),
+            console_of(
+                self.listen,
+                servers=servers,
+                index=index,
+                role=Role.operator,
+                token_files={self.listen: self.token()},
+            ) as console,
+        ):
+            window = look(f"http://{console.host}", height=400, locale="en-GB", timezone_id="UTC")
+            window.open("/")
+            yield Walk(window, self.names, self._pictures)
+            window.clean()
+
+    def token(self) -> Path:
+        """The file with the run's token, which is beside its app here."""
+        [file] = self.stage.folder.glob("ackfloor/run-*.token")
+        return file
+
+
+@pytest.fixture
+def begin(
+    make_stage: Callable[..., Stage],
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Begin:
+    """Starts the worker of an incident."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    monkeypatch.setattr(follower, "EVERY_S", 0.2)
+    folder = request.config.getoption("--pictures", default=None)
+    pictures = None if folder is None else (REPOSITORY / folder).resolve()
+
+    def begun(app: str, topic: str, release: str = "2.4.0") -> Incident:
+        return Incident(make_stage(app, partitions=1), topic, release, pictures)
+
+    return begun
+
+
+def told(heading: str) -> list[str]:
+    """What the guide has one click on, in the order of its steps."""
+    text = GUIDE.read_text()
+    _, _, section = text.partition(f"\n## {heading}\n")
+    assert section, heading
+    return re.findall(r"\*\*(.+?)\*\*", section.partition("\n## ")[0].replace("\n", " "))
+
+
+def as_told(walk: Walk, heading: str) -> None:
+    """The walk was that of the guide, and is short."""
+    assert walk.clicked == told(heading)
+    assert len(walk.clicked) < MOST_CLICKS
+
+
+def test_a_stuck_record(begin: Begin, look: Look, tmp_path: Path) -> None:
+    """It is found, dead-lettered, and what waited behind it is handled."""
+    incident = begin(STUCK_APP, "orders")
+    stage = incident.stage
+    stage.produce(1, b'{"article": 4711}', key=b"customer-7")
+    stage.produce(40, b'{"article": 12}', key=b"customer-7")
+    stage.produce(60, b'{"article": 12}', key=b"customer-8")
+    until(lambda: stage.records() == 60)
+    with incident.walk(look, tmp_path) as walk:
+        page = walk.page
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("1 blocked lane, 40 records behind")
+        groups = page.get_by_role("table").filter(has_text="Members")
+        expect(groups.get_by_role("row", name=stage.group)).to_contain_text("41")
+        walk.picture("incident-stuck", wrong)
+        walk.click(wrong.get_by_role("link", name="Lanes"))
+        walk.click(page.get_by_role("link", name=f"{stage.topic}/0/0", exact=True))
+        expect(page.get_by_text("40 wait behind it")).to_be_visible()
+        cells = page.locator(".ack-map i.settled")
+        expect(cells).to_have_count(60)
+        walk.picture("incident-stuck-floor", page.locator(".legend"))
+        walk.click(page.locator("p.next").get_by_role("link", name="Lanes"))
+        walk.click(page.get_by_role("checkbox", name=f"Choose {stage.topic}/0/0"))
+        walk.click(page.get_by_role("button", name="Dead-letter"))
+        expect(page.get_by_text("the head of 1 lane")).to_be_visible()
+        walk.write(page.get_by_label("Why"), "no such article, INC-17")
+        walk.picture("incident-stuck-confirm")
+        walk.click(page.get_by_role("button", name="Do it"))
+        expect(page.get_by_role("heading", name="What was done")).to_be_visible()
+        until(lambda: stage.committed() == 101)
+        as_told(walk, "A stuck record")
+    assert stage.records() == 100
+    [dead] = committed_records(stage.servers, f"{stage.topic}--{stage.group}--dlq")
+    assert (dead.key(), dead.value()) == (b"customer-7", b'{"article": 4711}')
+
+
+def test_a_poison_group(begin: Begin, look: Look, tmp_path: Path) -> None:
+    """10,000 of one cause are redriven when a release can read them, each once."""
+    incident = begin(POISON_APP, "payments")
+    stage = incident.stage
+    for _ in range(POISON // 500):
+        stage.produce(500, b'{"cents": 900, "coupon": {"percent": 10}}')
+        stage.produce(500 // GOOD_EVERY, b'{"cents": 900}')
+    good = POISON // GOOD_EVERY
+    dlq, tier = (f"{stage.topic}--{stage.group}--{each}" for each in ("dlq", "retry-1s"))
+    until(lambda: stage.committed() == POISON + good)
+    with incident.walk(look, tmp_path) as walk:
+        page = walk.page
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("10,000 dead letters")
+        walk.picture("incident-poison", wrong)
+        walk.click(wrong.get_by_role("link", name="Dead letters").first)
+        until(lambda: page.reload() and page.get_by_role("link", name="10,000").count())
+        walk.picture("incident-poison-cause")
+        walk.click(page.get_by_role("link", name="The latest"))
+        expect(page.get_by_role("heading", name="Traceback")).to_be_visible()
+        walk.picture("incident-poison-letter", page.locator("pre").first)
+        incident.release("2.4.1")
+        walk.click(page.get_by_role("link", name="All dead letters"))
+        walk.click(page.get_by_role("link", name="10,000"))
+        walk.click(page.get_by_role("checkbox", name="all 10,000"))
+        walk.click(page.get_by_role("button", name="Redrive to"))
+        expect(page.get_by_text("Of the first 500")).to_be_visible()
+        walk.write(page.get_by_label("Why"), "release 2.4.1 reads coupons, INC-18")
+        walk.picture("incident-poison-confirm")
+        walk.click(page.get_by_role("button", name="Redrive them"))
+        expect(page.get_by_role("heading", name="What was done")).to_be_visible()
+        expect(page.get_by_text("10,000 of 10,000 sent.")).to_be_visible()
+        walk.picture("incident-poison-done")
+        until(lambda: stage.records() == POISON + good)
+        as_told(walk, "A poison group of 10,000")
+    sent = [read_envelope(each.headers()) for each in committed_records(stage.servers, tier)]
+    assert len({each.origin_offset for each in sent}) == len(sent) == POISON
+    assert len(committed_records(stage.servers, dlq)) == POISON
+
+
+def test_a_dead_dependency(begin: Begin, look: Look, tmp_path: Path) -> None:
+    """What was withheld goes on by itself; what was parked meanwhile goes on with it, not later."""
+    incident = begin(DEAD_APP, "parcels")
+    stage = incident.stage
+    stage.produce(200, b'{"parcel": 1}')
+    tier = f"{stage.topic}--{stage.group}--retry-10m"
+    with incident.walk(look, tmp_path) as walk:
+        page = walk.page
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("circuit breaker open")
+        expect(wrong).to_contain_text("records withheld")
+        walk.picture("incident-dead", wrong)
+        walk.click(wrong.get_by_role("link", name="Handlers"))
+        expect(page.get_by_text("warehouse.internal:443").first).to_be_visible()
+        walk.picture("incident-dead-handler")
+        assert stage.records() == 0
+        stage.open_gate()
+        expect(page.get_by_text("Circuit breaker: closed")).to_be_visible()
+        until(lambda: stage.committed() == 200)
+        parked = 200 - stage.records()
+        assert parked >= 10
+        walk.click(page.get_by_role("link", name="Retry topics"))
+        walk.click(page.get_by_role("link", name=tier).first)
+        walk.click(page.get_by_role("checkbox", name=f"all {parked}"))
+        walk.picture("incident-dead-retry", page.get_by_role("row").nth(9))
+        walk.click(page.get_by_role("button", name="Make due now"))
+        expect(page.get_by_text(f"{parked} of {parked} records would be due now")).to_be_visible()
+        walk.write(page.get_by_label("Why"), "the warehouse answers again, INC-19")
+        walk.picture("incident-dead-confirm")
+        walk.click(page.get_by_role("button", name="Do it"))
+        expect(page.get_by_text(f"{parked} of {parked} records due now")).to_be_visible()
+        until(lambda: stage.records() == 200)
+        as_told(walk, "A dead dependency")
+    assert len(committed_records(stage.servers, tier)) == parked
+    until(lambda: stage.committed(tier) == parked)
