@@ -6,18 +6,34 @@ import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ackfloor import ConfigError
+from ackfloor.core.records.envelope import write_headers
 from ackfloor.core.records.redaction import Redaction
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor_monitoring.console.index import follower as following
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
 from ackfloor_monitoring.console.index.index_place import index_place
-from ackfloor_monitoring.console.index.index_rows import named_header, stored_header
-from ackfloor_monitoring.console.index.index_search import Conditions, IndexSearch, TooSlow
+from ackfloor_monitoring.console.index.index_rows import (
+    header_bits,
+    index_row,
+    named_header,
+    stored_header,
+)
+from ackfloor_monitoring.console.index.index_search import (
+    Conditions,
+    FoundDeadLetter,
+    IndexSearch,
+    TooSlow,
+)
 from tests.monitoring.console.dead_letter_source import (
+    DIED,
     DLQ,
     FIRST_MS,
     DeadLetterSource,
@@ -420,6 +436,41 @@ def test_a_key_is_looked_up(make: Callable[..., Index], source: DeadLetterSource
     for each in of_keys:
         plan = connection.execute(f"explain query plan {each}").fetchall()
         assert "USING INDEX by_key" in str(plan)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "1", "2"])))),
+    st.tuples(st.sampled_from("abc"), st.sampled_from(["", "1", "2", None])),
+)
+def test_the_bits_of_headers_hide_none(rows: list[list[tuple[str, str]]], asked: Any) -> None:
+    """Whoever has the header has its bits; those of a whole header also stand for its name."""
+    name, value = asked
+    wanted = named_header(name) if value is None else stored_header(name, value.encode())
+    bits = header_bits(wanted)
+    assert 0 < bits < 2**63
+    for row in rows:
+        headers = write_headers(DIED, [(name, value.encode()) for name, value in row])
+        kept = index_row(DeadLetter(DLQ, 0, 0, b"k", b"v", headers, FIRST_MS), Redaction())
+        if wanted in kept.headers:
+            assert kept.header_bits & bits == bits
+
+
+def test_what_matches_goes_on_behind_each_page(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Whatever way it is found in: the same count, and each dead letter once."""
+    for n in range(30):
+        source.bury(error_message="no stock", failed_at_ms=FIRST_MS + n // 4, partition=n % 2)
+    index = make()
+    index.read_on()
+    wanted, behind, found = Conditions(text="STOCK"), None, list[FoundDeadLetter]()
+    for _ in range(5):
+        count, page = index.search().page(wanted, 7, behind)
+        assert count == 30
+        found += page
+        behind = page[-1].place
+    assert index.search().page(wanted, 7, behind) == (30, [])
+    assert found == index.search().newest(ANY, 100)
 
 
 def test_a_search_that_takes_too_long_is_ended(

@@ -16,11 +16,12 @@ from typing import Final
 from ackfloor.core.records.redaction import Redaction
 
 #: Counts changes of the tables below, and of what is kept of a record.
-VERSION: Final = 4
+VERSION: Final = 5
 HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0
 
+#: What all rows are read for comes first in them: a column is found by going over those before it.
 #: The sums per hour count open dead letters. Triggers keep them, whatever adds or removes rows.
 _TABLES: Final = f"""
 pragma journal_mode = wal;
@@ -40,9 +41,10 @@ create table cause(
     unique (topic, handler, cause, error_type, reason, release));
 create table dead_letter(
     topic integer not null, partition integer not null, offset integer not null,
+    disposed integer not null, header_bits integer not null,
+    message text not null, headers text not null,
     cause integer not null, at_ms integer not null, first_ms integer not null,
-    attempt integer not null, replays integer not null, disposed integer not null,
-    key blob, message text not null, headers text not null, headers_cut integer not null,
+    attempt integer not null, replays integer not null, key blob, headers_cut integer not null,
     source integer, source_partition integer, source_offset integer, source_ms integer,
     primary key (topic, partition, offset)) without rowid;
 create index by_source on dead_letter(source, source_partition, source_offset)

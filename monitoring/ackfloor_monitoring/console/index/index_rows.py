@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from typing import Final, NamedTuple
 
 from ackfloor.core.parking.topic_names import LONGEST_NAME
@@ -25,6 +26,8 @@ HEADERS: Final = 1_000
 _NEXT: Final = "\x1e"
 _IS: Final = "\x1f"
 _NO_SEPARATORS: Final = str.maketrans({_NEXT: "\ufffd", _IS: "\ufffd"})
+#: Of a number that SQLite can hold.
+_BITS: Final = 63
 #: The last millisecond of the year 9999: a header may have any number.
 _LATEST_MS: Final = 253_402_300_799_999
 #: The largest number of a partition or an offset that SQLite can hold.
@@ -81,6 +84,7 @@ class IndexRow(NamedTuple):
         first_ms: when it failed for the first time, in wall-clock ms.
         key: as `stored_key` has it.
         headers: its own, each as `stored_header` has it.
+        header_bits: of each of them, as `header_bits` has it.
         headers_cut: whether some are left out.
         source, source_ms: as in `RetryRow`.
     """
@@ -95,6 +99,7 @@ class IndexRow(NamedTuple):
     key: bytes | None
     message: str
     headers: str
+    header_bits: int
     headers_cut: bool
     source: SourcePlace | None
     source_ms: int | None
@@ -177,17 +182,27 @@ def named_header(name: str) -> str:
     return f"{_NEXT}{name.translate(_NO_SEPARATORS)}{_IS}"
 
 
-def _headers(headers: Headers | None, rules: Redaction) -> tuple[str, bool]:
-    """The record's own headers, as many as there is room for, and whether some are left out."""
-    kept, room = list[str](), HEADERS
+def header_bits(stored: str) -> int:
+    """Two bits that stand for a header, as `stored_header` or `named_header` has it.
+
+    Where one of them is not set among those of a dead letter, it has no such header.
+    """
+    number = zlib.crc32(stored.encode("utf-8", "surrogatepass"))
+    return 1 << number % _BITS | 1 << number // _BITS % _BITS
+
+
+def _headers(headers: Headers | None, rules: Redaction) -> tuple[str, int, bool]:
+    """The record's own headers, as many as there is room for, their bits, and whether some lack."""
+    kept, bits, room = list[str](), 0, HEADERS
     own = own_headers(headers)
     for name, value in rules.of_headers(own) if own else ():
         text = stored_header(name, value)
         room -= len(text)
         if room < 0:
-            return "".join(kept), True
+            return "".join(kept), bits, True
         kept.append(text)
-    return "".join(kept), headers is None
+        bits |= header_bits(text) | header_bits(named_header(name))
+    return "".join(kept), bits, headers is None
 
 
 def _time(said_ms: int | None, otherwise_ms: int) -> int:

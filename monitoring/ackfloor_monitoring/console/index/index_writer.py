@@ -183,15 +183,15 @@ class IndexWriter:
         """
         added = [
             (
-                topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
-                row.first_ms, row.attempt, row.replays,
-                disposed.hides(row.partition, row.offset), row.key, row.message, row.headers,
-                row.headers_cut, *self._source(row.source), row.source_ms,
+                topic, row.partition, row.offset,
+                disposed.hides(row.partition, row.offset), row.header_bits, row.message,
+                row.headers, self._cause(topic, row.cause), row.at_ms, row.first_ms, row.attempt,
+                row.replays, row.key, row.headers_cut, *self._source(row.source), row.source_ms,
             )
             for row in rows
         ]  # fmt: skip
         with self._together():
-            self._count += self._insert("dead_letter", 17, added)
+            self._count += self._insert("dead_letter", 18, added)
             self._move_on(topic, positions)
             self._keep_bound()
 
