@@ -48,6 +48,9 @@ class DeadLetterSource:
         #: What is read, by partition and offset; and after so many the reader is stopped.
         self.reads: list[tuple[int, int]] = []
         self.stop_after: int | None = None
+        #: The id of the topic that all come from, and partitions whose broker does not answer.
+        self.source_id = ""
+        self.late: set[int] = set()
         #: Another topic, which may not be read.
         self.denied = ""
 
@@ -112,9 +115,14 @@ class DeadLetterSource:
 
     def look(self) -> tuple[str, Sequence[FollowedTopic]]:
         """This cluster and its topic."""
-        ranges = {p: (self.starts[p], len(log)) for p, log in self.logs.items()}
+        ranges = {
+            p: (self.starts[p], len(log)) for p, log in self.logs.items() if p not in self.late
+        }
         denied = [FollowedTopic(self.denied, "billing", "id-9", {0: (0, 9)})] if self.denied else []
-        topic = FollowedTopic(self.name, "billing", self.topic_id, ranges)
+        topic = FollowedTopic(
+            self.name, "billing", self.topic_id, ranges, late=sorted(self.late), source="orders",
+            source_id=self.source_id,
+        )  # fmt: skip
         retries = [
             FollowedTopic(
                 name, "billing", f"id of {name}", {0: (self.retry_start, len(log))}, "retry"

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from typer.testing import CliRunner
 
 from ackfloor.core.records.envelope import Reason, write_headers
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dlq import dlq_app
-from ackfloor.dead_letters.kafka import disposition_reading
-from ackfloor.dead_letters.kafka.followed_topics import FollowedTopics
+from ackfloor.dead_letters.kafka import disposition_reading, followed_topics
+from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic, FollowedTopics
 from ackfloor.dead_letters.rules.dispositions import Disposed
+from ackfloor.kafka.topics.log_ranges import log_ranges
+from ackfloor.kafka.topics.topic_ids import printed
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
@@ -151,6 +153,29 @@ def commit(stage: Stage, offset: int) -> None:
     place = TopicPartition(stage.tier, 1, offset)
     consumer.commit(offsets=[place], asynchronous=False)
     consumer.close()
+
+
+def test_a_look_says_whose_records_they_are_and_what_is_late(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source topic's id, as its records carry it; partitions whose broker does not answer."""
+    asked = stage.admin.describe_topics(TopicCollection([stage.source]))[stage.source]
+    topics, ranges = FollowedTopics(options(stage.servers)), log_ranges
+
+    def of_stage() -> list[FollowedTopic]:
+        return [each for each in topics.look()[1] if each.source == stage.source]
+
+    whole = of_stage()
+    assert {each.name for each in whole} >= {stage.dlq, stage.tier}
+    assert {each.source_id for each in whole} == {printed(asked.result(60).topic_id)}
+    assert {tuple(each.late) for each in whole} == {()}
+    one = stage.dlq, 1
+    monkeypatch.setattr(
+        followed_topics,
+        "log_ranges",
+        lambda admin, places, s: ranges(admin, [p for p in places if p != one], s),
+    )
+    assert {each.name: each.late for each in of_stage() if each.late} == {stage.dlq: [1]}
 
 
 def test_dispositions_are_read_where_there_are_new_ones(

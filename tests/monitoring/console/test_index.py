@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -484,6 +485,28 @@ def test_a_search_that_takes_too_long_is_ended(
     slow = IndexSearch(IndexFile(index.path, index.rules).to_read(), longest_s=-1.0)
     with pytest.raises(TooSlow):
         slow.count(Conditions(text="nowhere"))
+
+
+def test_a_partition_that_nobody_answers_for_holds_back_the_time(
+    make: Callable[..., Index], source: DeadLetterSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is new there may be missing; it is named, and the others are read."""
+    source.bury()
+    source.bury(partition=1)
+    index = make()
+    index.read_on()
+    taken_ms = index.search().progress().taken_ms
+    assert taken_ms is not None
+    monkeypatch.setattr(time, "time_ns", lambda: (taken_ms + 5_000) * 1_000_000)
+    source.bury(2, partition=0)
+    source.late = {1}
+    why = index.read_on()
+    assert why == f"no broker has answered for {DLQ}/1: what is new there is missing"
+    assert index.search().progress().taken_ms == taken_ms
+    assert index.search().count(ANY) == 4
+    source.late = set()
+    assert index.read_on() == ""
+    assert index.search().progress().taken_ms == taken_ms + 5_000
 
 
 def test_the_file_is_its_owners(

@@ -105,6 +105,35 @@ def test_the_way_of_a_record_is_known(make: Callable[..., Index], source: DeadLe
     assert stages(index, SourcePlace("other", 1, 7)) == []
 
 
+def test_a_topic_that_was_created_anew_has_no_life_of_the_earlier_one(
+    make: Callable[..., Index], source: DeadLetterSource
+) -> None:
+    """Each record has its own; the earlier one's is found by its copies alone."""
+    source.bury(origin_offset=7, idempotency_key="old/1/7")
+    source.bury(origin_offset=7, idempotency_key="new/1/7")
+    # Of an older release, and of a record that was redriven to the source topic: not known.
+    source.bury(origin_offset=7)
+    source.bury(origin_offset=7, idempotency_key="new/1/3")
+    index = make()
+
+    def of_now() -> list[int]:
+        index.read_on()
+        return [each.offset for each in stages(index)]
+
+    assert of_now() == [0, 1, 2, 3], "nobody has said which topic is there"
+    source.source_id = "old"
+    assert of_now() == [0, 2, 3]
+    source.source_id = "new"
+    assert of_now() == [1, 2, 3]
+    with history(index) as found:
+        assert found.has_earlier(ONE)
+        assert not found.has_earlier(SourcePlace("orders", 1, 8))
+        assert found.source_of(DLQ, 0, 0) == (ONE, "old", True)
+        assert found.source_of(DLQ, 0, 1) == (ONE, "new", False)
+        assert [each.offset for each in found.of(ONE, "old")] == [0]
+        assert [each.offset for each in found.between(ONE, 8, "billing", 10)[0]] == [3]
+
+
 def test_a_copy_leads_to_its_record(make: Callable[..., Index], source: DeadLetterSource) -> None:
     """By its place in a retry topic or the dead-letter topic; any other place is none."""
     died_slowly(source)
@@ -112,7 +141,7 @@ def test_a_copy_leads_to_its_record(make: Callable[..., Index], source: DeadLett
     index.read_on()
     with history(index) as found:
         for place in ((FIRST, 0, 0), (SECOND, 0, 0), (DLQ, 0, 0)):
-            assert found.source_of(*place) == ONE
+            assert found.source_of(*place) == (ONE, "", False)
         for place in ((FIRST, 0, 1), ("orders", 1, 7), (DLQ, 1, 0)):
             assert found.source_of(*place) is None
 

@@ -381,6 +381,25 @@ def test_a_page_is_bounded(source: DeadLetterSource, serve: Serve, kafka: Kafka)
 # The dead letter's page and lanes lead there.
 
 
+def test_a_record_of_an_earlier_topic_is_told_from_the_one_at_its_place(
+    source: DeadLetterSource, serve: Serve, kafka: Kafka
+) -> None:
+    """Its copies lead to it, and the page of the place says that there was another one."""
+    source.bury(origin_offset=7, idempotency_key="old/1/7", error_message="of the old one")
+    source.bury(origin_offset=7, idempotency_key="new/1/7", error_message="of the new one")
+    source.source_id = "new"
+    knows(kafka, at("orders", 50))
+    with serve() as console:
+        now = words(console.ask(f"{RECORD}/7").text)
+        earlier = words(console.ask(f"/c/kafka/records/{DLQ}/0/0").text)
+    assert "of the new one" in now
+    assert "of the old one" not in now
+    assert "An earlier topic of this name had a record at this place as well" in now
+    assert "of the old one" in earlier
+    assert "of the new one" not in earlier
+    assert "Its topic was deleted and created anew since then" in earlier
+
+
 def test_a_dead_letter_leads_to_its_record(
     source: DeadLetterSource, serve: Serve, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,13 @@ markers, which take offsets and are no records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 
 from ackfloor.core.parking.topic_names import Kind, ParsedTopic, parse_topic
 from ackfloor.dead_letters.kafka.disposition_reading import DispositionsLog
@@ -30,7 +32,7 @@ from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import OUT_OF_RANGE
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.topics.log_ranges import log_ranges
-from ackfloor.kafka.topics.topic_ids import printed
+from ackfloor.kafka.topics.topic_ids import answer, printed
 
 REQUEST_S = 10.0
 #: The range of a partition whose broker did not answer.
@@ -46,6 +48,9 @@ class FollowedTopic:
         topic_id: Kafka's; another one where it was deleted and created anew.
         ranges: partition -> its first offset, and the one behind its last committed record;
             without partitions whose broker did not answer.
+        late: those partitions.
+        source: the topic that its records come from.
+        source_id: Kafka's id of that, as it is now; "" where it is not known.
     """
 
     name: str
@@ -53,6 +58,9 @@ class FollowedTopic:
     topic_id: str
     ranges: Mapping[int, tuple[int, int]]
     kind: Kind = "dlq"
+    late: Sequence[int] = ()
+    source: str = ""
+    source_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +109,17 @@ class FollowedTopics:
         places = [(name, part) for name in ranges for part in metadata.topics[name].partitions]
         for (name, part), found in log_ranges(admin, places, REQUEST_S).items():
             ranges[name][part] = found
+        sources = self._ids({each.topic for each in ours.values()} & metadata.topics.keys())
         topics = [
             FollowedTopic(
-                name, parsed.group, printed(ids[name].topic_id), ranges[name], parsed.kind
+                name,
+                parsed.group,
+                printed(ids[name].topic_id),
+                ranges[name],
+                parsed.kind,
+                late=sorted(metadata.topics[name].partitions.keys() - ranges[name].keys()),
+                source=parsed.topic,
+                source_id=sources.get(parsed.topic, ""),
             )
             for name, parsed in ours.items()
         ]
@@ -115,6 +131,15 @@ class FollowedTopics:
             for name in logs
         }
         return str(metadata.cluster_id), topics
+
+    def _ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Topic -> its id, "" where the broker does not say."""
+        if not topics:
+            return {}
+        asked: Mapping[str, Future[Any]] = self._connection.admin.describe_topics(
+            TopicCollection(sorted(topics)), request_timeout=REQUEST_S
+        )
+        return {topic: answer(topic, each, REQUEST_S).topic_id for topic, each in asked.items()}
 
     def note_disposed(self, topic: FollowedTopic, disposed: Disposed) -> None:
         """Note the dispositions of a topic that were written since the last call.

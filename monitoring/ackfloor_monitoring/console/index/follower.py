@@ -32,6 +32,8 @@ EVERY_S: Final = 5.0
 RETRY_S: Final = 5.0
 #: Dispositions that are in memory before they are written.
 CHANGES: Final = 5_000
+#: Partitions that an error names.
+MOST_NAMED: Final = 3
 #: Digits of a partition and an offset that SQLite can hold: a key may have any.
 DIGITS: Final = 18
 
@@ -175,18 +177,23 @@ class Follower:
         """
         refused = list[str]()
         for topic in found:
+            if topic.source_id:
+                writer.note_source(topic.source, topic.source_id)
             if topic.kind == "dlq":
                 with _noting_refusal(refused):
                     self._read(topics, writer, topic, known)
         if self._over.is_set():
             return False
-        writer.note_time(taken_ms)
-        retry = [each for each in found if each.kind == "retry"]
+        dlq, retry = ([each for each in found if each.kind == kind] for kind in ("dlq", "retry"))
+        late = _late(dlq)
+        if not late:
+            writer.note_time(taken_ms)
         whole = self._read_retries(topics, writer, retry, refused)
-        if whole and not refused:
-            # A record may have gone on to a topic that is refused.
+        late += _late(retry)
+        if whole and not refused and not late:
+            # A record may have gone on to a topic that is refused, or was not looked at.
             writer.note_time(taken_ms, "retry_taken_ms")
-        self.error = "; ".join(refused)
+        self.error = "; ".join([*refused, *([_of_late(late)] if late else [])])
         return whole
 
     def _remove(self, writer: IndexWriter, found: Sequence[FollowedTopic]) -> None:
@@ -260,6 +267,16 @@ class Follower:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _late(topics: Sequence[FollowedTopic]) -> list[str]:
+    """Partitions whose broker has not said how far they go."""
+    return [f"{topic.name}/{partition}" for topic in topics for partition in topic.late]
+
+
+def _of_late(late: Sequence[str]) -> str:
+    named = ", ".join(late[:MOST_NAMED]) + (" ..." if len(late) > MOST_NAMED else "")
+    return f"no broker has answered for {named}: what is new there is missing"
 
 
 @contextmanager

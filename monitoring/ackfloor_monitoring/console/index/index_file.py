@@ -21,6 +21,7 @@ HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0
 
+#: A source topic that was deleted and created anew is there twice; the earlier one is gone.
 #: What all rows are read for comes first in them: a column is found by going over those before it.
 #: The sums per hour count open dead letters. Triggers keep them, whatever adds or removes rows.
 _TABLES: Final = f"""
@@ -29,7 +30,9 @@ create table meta(name text primary key, value text not null) without rowid;
 create table topic(
     id integer primary key, name text not null unique, topic_id text not null,
     consumer_group text not null, kind text not null);
-create table source(id integer primary key, name text not null unique);
+create table source(
+    id integer primary key, name text not null, topic_id text not null,
+    gone integer not null default 0, unique (name, topic_id));
 create table progress(
     topic integer not null, partition integer not null, start integer not null,
     position integer not null, log_end integer not null,

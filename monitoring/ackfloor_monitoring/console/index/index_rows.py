@@ -20,6 +20,8 @@ NAME: Final = 250
 #: Longer keys are kept by their beginning and their hash, so that they can still be found.
 KEY_BYTES: Final = 256
 _KEY_BEGINNING: Final = 128
+#: Characters of a topic's id; a header may have any.
+LONGEST_ID: Final = 32
 #: Of its own headers so many characters; what goes beyond is left out, and noted.
 HEADERS: Final = 1_000
 #: Between headers, and between a header's name and its value.
@@ -62,6 +64,7 @@ class RetryRow(NamedTuple):
         at_ms: when it failed last, or was written where it did not fail, in wall-clock ms.
         due_ms: when this wait ends; None where no time makes it due.
         source: None where its headers do not say.
+        source_id: Kafka's id of that topic; "" where they do not say.
         source_ms: when it was written there, in wall-clock ms; None where it is not known.
     """
 
@@ -73,6 +76,7 @@ class RetryRow(NamedTuple):
     attempt: int
     replays: int
     source: SourcePlace | None
+    source_id: str
     source_ms: int | None
 
 
@@ -86,7 +90,7 @@ class IndexRow(NamedTuple):
         headers: its own, each as `stored_header` has it.
         header_bits: of each of them, as `header_bits` has it.
         headers_cut: whether some are left out.
-        source, source_ms: as in `RetryRow`.
+        source, source_id, source_ms: as in `RetryRow`.
     """
 
     partition: int
@@ -102,6 +106,7 @@ class IndexRow(NamedTuple):
     header_bits: int
     headers_cut: bool
     source: SourcePlace | None
+    source_id: str
     source_ms: int | None
 
 
@@ -121,6 +126,7 @@ def index_row(dead_letter: DeadLetter, rules: Redaction) -> IndexRow:
         (rules.of_text(envelope.error_message) or "")[:MESSAGE],
         *_headers(dead_letter.headers, rules),
         source_place(envelope),
+        source_id(envelope),
         _known_time(envelope.origin_timestamp_ms),
     )
 
@@ -138,6 +144,7 @@ def retry_row(record: DeadLetter) -> RetryRow:
         envelope.attempt,
         envelope.replays,
         source_place(envelope),
+        source_id(envelope),
         _known_time(envelope.origin_timestamp_ms),
     )
 
@@ -152,6 +159,16 @@ def source_place(envelope: Envelope) -> SourcePlace | None:
     if len(topic) > LONGEST_NAME or not 0 <= partition <= _LARGEST or not 0 <= offset <= _LARGEST:
         return None
     return SourcePlace(topic, partition, offset)
+
+
+def source_id(envelope: Envelope) -> str:
+    """Kafka's id of the topic that a record came from; "" where its headers do not say.
+
+    It is in the idempotency key, and is another one where the topic was created anew.
+    """
+    topic_id, *place = (envelope.idempotency_key or "").split("/")
+    is_of_source = place == [str(envelope.origin_partition), str(envelope.origin_offset)]
+    return topic_id if is_of_source and len(topic_id) <= LONGEST_ID else ""
 
 
 def _cause(envelope: Envelope) -> Cause:

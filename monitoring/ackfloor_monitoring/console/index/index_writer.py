@@ -80,7 +80,11 @@ class IndexWriter:
         self._connection = connection
         self._most = most
         self._causes: dict[tuple[int, Cause], int] = {}
-        self._sources: dict[str, int] = dict(connection.execute("select name, id from source"))
+        #: Name and id of a source topic -> its number.
+        sources = connection.execute("select name, topic_id, id from source")
+        self._sources: dict[tuple[str, str], int] = {tuple(topic): n for *topic, n in sources}
+        #: Name of a source topic -> the id of the one that is there now.
+        self._there: dict[str, str] = {}
         self._count = self._count_of("dead_letter")
         self._retry_count = self._count_of("retry_record")
         self._noted = self._count_of("disposition")
@@ -186,7 +190,8 @@ class IndexWriter:
                 topic, row.partition, row.offset,
                 disposed.hides(row.partition, row.offset), row.header_bits, row.message,
                 row.headers, self._cause(topic, row.cause), row.at_ms, row.first_ms, row.attempt,
-                row.replays, row.key, row.headers_cut, *self._source(row.source), row.source_ms,
+                row.replays, row.key, row.headers_cut, *self._source(row.source, row.source_id),
+                row.source_ms,
             )
             for row in rows
         ]  # fmt: skip
@@ -200,7 +205,8 @@ class IndexWriter:
         added = [
             (
                 topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
-                row.due_ms, row.attempt, row.replays, *self._source(row.source), row.source_ms,
+                row.due_ms, row.attempt, row.replays, *self._source(row.source, row.source_id),
+                row.source_ms,
             )
             for row in rows
         ]  # fmt: skip
@@ -330,19 +336,32 @@ class IndexWriter:
             self._causes[topic, cause] = number
         return number
 
-    def _source(self, place: SourcePlace | None) -> tuple[int | None, int | None, int | None]:
+    def note_source(self, name: str, topic_id: str) -> None:
+        """Note which of the topics of a name is there now."""
+        self._there[name] = topic_id
+        self._connection.execute(
+            "update source set gone = topic_id not in (?1, '') "
+            "where name = ?2 and gone <> (topic_id not in (?1, ''))",
+            (topic_id, name),
+        )
+
+    def _source(
+        self, place: SourcePlace | None, topic_id: str
+    ) -> tuple[int | None, int | None, int | None]:
         """The columns of a source place; none where it is not known, or names too many topics."""
         if place is None:
             return None, None, None
-        number = self._sources.get(place.topic)
+        number = self._sources.get((place.topic, topic_id))
         if number is None:
             if len(self._sources) >= MOST_SOURCES:
                 return None, None, None
-            add = "insert or ignore into source(name) values (?)"
-            self._connection.execute(add, (place.topic,))
-            found = self._connection.execute("select id from source where name = ?", (place.topic,))
-            [(number,)] = found
-            self._sources[place.topic] = number
+            topic = place.topic, topic_id
+            gone = topic_id not in ("", self._there.get(place.topic, topic_id))
+            add = "insert or ignore into source(name, topic_id, gone) values (?, ?, ?)"
+            self._connection.execute(add, (*topic, gone))
+            find = "select id from source where name = ? and topic_id = ?"
+            [(number,)] = self._connection.execute(find, topic)
+            self._sources[topic] = number
         return number, place.partition, place.offset
 
     def _act(self, topic: int, note: DispositionNote) -> int:

@@ -76,6 +76,19 @@ class Stage:
         return self.reason == Reason.HELD
 
 
+class Source(NamedTuple):
+    """Where a record came from.
+
+    Attributes:
+        topic_id: Kafka's id of the topic; "" where it is not known.
+        gone: whether that topic was deleted, and another one has its name.
+    """
+
+    place: SourcePlace
+    topic_id: str = ""
+    gone: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Followed:
     """How far the index is.
@@ -107,10 +120,14 @@ _STAGES: Final = (
     "(done.topic, done.partition, done.offset) = (r.topic, r.partition, r.offset) "
     "left join act on act.id = done.act where {where}"
 )
+#: Those of the topic that is there now, and of one that is not known to be another one.
 _SOURCE: Final = (
-    "r.source = (select id from source where name = ?) and r.source_partition = ? "
+    "r.source in (select id from source where name = ? and gone = 0) and r.source_partition = ? "
     "and r.source_offset"
 )
+#: Those of one topic, which may be an earlier one of its name; and those of all that are earlier.
+_OF_ONE: Final = _SOURCE.replace("gone = 0", "topic_id = ?")
+_EARLIER: Final = _SOURCE.replace("gone = 0", "gone = 1")
 #: The order of what happened: by time, then by how often it was delivered. What is dead-lettered
 #: comes behind the wait that was cut short, and one hop from tier to tier behind the other.
 _ORDER: Final = "10, 12, 1 desc, 11"
@@ -131,11 +148,24 @@ class RecordHistory:
         known = [int(each) for each in taken if each is not None]
         return Followed(min(known) if len(known) == len(taken) else None, int(left_out))
 
-    def of(self, source: SourcePlace) -> Sequence[Stage]:
-        """The stages of a record in all groups, the newest `MOST_STAGES`, the oldest first."""
-        text = _STAGES.format(where=f"{_SOURCE} = ?")
+    def of(self, source: SourcePlace, topic_id: str | None = None) -> Sequence[Stage]:
+        """The stages of a record in all groups, the newest `MOST_STAGES`, the oldest first.
+
+        Args:
+            topic_id: of the topic that it was in; None for the one of its name that is there now.
+        """
+        where, values = _SOURCE, list[Any](source)
+        if topic_id is not None:
+            where = _OF_ONE
+            values.insert(1, topic_id)
+        text = _STAGES.format(where=f"{where} = ?")
         text += f" order by {_LATEST_FIRST} limit {MOST_STAGES}"
-        return [*self._stages(text, [*source, *source])][::-1]
+        return [*self._stages(text, [*values, *values])][::-1]
+
+    def has_earlier(self, source: SourcePlace) -> bool:
+        """Whether a record was at this place in an earlier topic of the name."""
+        text = f"{_STAGES.format(where=f'{_EARLIER} = ?')} limit 1"
+        return any(True for _ in self._stages(text, [*source, *source]))
 
     def between(
         self, first: SourcePlace, behind: int, group: str, most: int
@@ -168,16 +198,18 @@ class RecordHistory:
                 newest[each.source.offset] = each
         return list(newest.values()), until
 
-    def source_of(self, topic: str, partition: int, offset: int) -> SourcePlace | None:
+    def source_of(self, topic: str, partition: int, offset: int) -> Source | None:
         """Where a record of a retry or dead-letter topic came from; None: the index has none."""
         for table in ("retry_record", "dead_letter"):
             text = (
-                f"select source.name, r.source_partition, r.source_offset from {table} r "  # noqa: S608
+                "select source.name, r.source_partition, r.source_offset, source.topic_id, "  # noqa: S608
+                f"source.gone from {table} r "
                 "join source on source.id = r.source join topic on topic.id = r.topic "
                 "where topic.name = ? and r.partition = ? and r.offset = ?"
             )
             for row in self._search.ask(text, [topic, partition, offset]):
-                return SourcePlace(*row)
+                *place, topic_id, gone = row
+                return Source(SourcePlace(*place), topic_id, bool(gone))
         return None
 
     def _stages(self, text: str, values: Sequence[Any]) -> Iterator[Stage]:

@@ -20,7 +20,7 @@ from ackfloor.errors import RedriveRefused
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
-from ackfloor_monitoring.console.index.index_rows import source_place
+from ackfloor_monitoring.console.index.index_rows import source_id, source_place
 from ackfloor_monitoring.console.index.index_search import TooSlow
 from ackfloor_monitoring.console.index.record_history import RecordHistory
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
@@ -110,7 +110,8 @@ def _of_index(cluster: Cluster, found: DeadLetter) -> tuple[bool | None, Sequenc
     try:
         with cluster.index.searching() as search:
             disposed = search.is_disposed(found.topic, found.partition, found.offset)
-            stages = () if source is None else RecordHistory(search).of(source)
+            topic_id = source_id(found.envelope)
+            stages = () if source is None else RecordHistory(search).of(source, topic_id)
     except (NoIndex, TooSlow):
         return None, ()
     of_group = [each for each in stages if each.group == group]

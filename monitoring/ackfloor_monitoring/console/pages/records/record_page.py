@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
@@ -10,7 +11,12 @@ from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
 from ackfloor_monitoring.console.index.index_rows import SourcePlace
 from ackfloor_monitoring.console.index.index_search import TooSlow
-from ackfloor_monitoring.console.index.record_history import Followed, RecordHistory, Stage
+from ackfloor_monitoring.console.index.record_history import (
+    Followed,
+    RecordHistory,
+    Source,
+    Stage,
+)
 from ackfloor_monitoring.console.pages.console_page import Known, Page
 from ackfloor_monitoring.console.pages.records.way import Now, may_have_gone_on, now_of, way_of
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -27,22 +33,26 @@ def facts(cluster: Cluster, known: Known) -> Row:
     asked = _place_of(known.asked.parts)
     kafka = None if known.kafka is None else known.kafka.value
     settled, runs = SettledCopies(kafka), known.runs.value
-    place, stages, followed, late = _history(cluster, asked)
+    history = _history(cluster, asked)
+    (place, _, is_earlier), followed = history.source, history.followed
     index_ms = None if followed is None else followed.taken_ms
     by_group = {
         group: list(each)
-        for group, each in groupby(sorted(stages, key=lambda s: s.group), lambda s: s.group)
+        for group, each in groupby(sorted(history.stages, key=lambda s: s.group), lambda s: s.group)
     }
+    readers = () if is_earlier else _groups(known, place)
     groups = [
         _of_group(cluster, group, place, by_group.get(group, []), settled, runs, index_ms)
-        for group in sorted({*by_group, *_groups(known, place)})
+        for group in sorted({*by_group, *readers})
     ]
     return {
         "asked": str(asked),
         "place": str(place),
+        "is_earlier": is_earlier,
+        "has_earlier": history.has_earlier,
         "groups": groups,
         "followed": followed,
-        "index_late": late,
+        "index_late": history.late,
         "index_error": "" if cluster.index is None else cluster.index.follower.error,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
@@ -56,22 +66,38 @@ def _place_of(parts: Mapping[str, str]) -> SourcePlace:
     return SourcePlace(topic, int(partition), int(offset))
 
 
-def _history(
-    cluster: Cluster, asked: SourcePlace
-) -> tuple[SourcePlace, Sequence[Stage], Followed | None, str]:
-    """The record that is at a place, its stages, how far the index is, and why it can't be read."""
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What the index knows of a record.
+
+    Attributes:
+        has_earlier: whether an earlier topic of its topic's name had one at its place.
+        late: why the index can't be read; "" where it can.
+    """
+
+    source: Source
+    stages: Sequence[Stage] = ()
+    followed: Followed | None = None
+    has_earlier: bool = False
+    late: str = ""
+
+
+def _history(cluster: Cluster, asked: SourcePlace) -> _History:
+    """Of the record that is at a place."""
     if cluster.index is None:
-        return asked, (), None, "this console keeps none"
+        return _History(Source(asked), late="this console keeps none")
     try:
         with cluster.index.searching() as search:
             history = RecordHistory(search)
             # It may be asked for by a place in a retry topic or the dead-letter topic as well.
-            place = history.source_of(*asked) or asked
+            source = history.source_of(*asked) or Source(asked)
             # First, so that the stages have all that was there then.
             followed = history.followed()
-            return place, history.of(place), followed, ""
+            stages = history.of(source.place, source.topic_id if source.gone else None)
+            has_earlier = not source.gone and history.has_earlier(source.place)
+            return _History(source, stages, followed, has_earlier)
     except (NoIndex, TooSlow) as exc:
-        return asked, (), None, str(exc) or "it is being built"
+        return _History(Source(asked), late=str(exc) or "it is being built")
 
 
 def _groups(known: Known, place: SourcePlace) -> Iterator[str]:
