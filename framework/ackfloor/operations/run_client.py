@@ -32,14 +32,36 @@ _NO_CONTROLS: Final = (
 )
 #: How a run that speaks TLS answers who does not.
 PLAIN_TO_TLS: Final = http.client.UPGRADE_REQUIRED
+#: The action of a request about waiting records that only counts them.
+COUNT: Final = "count"
 #: Seconds for a run to answer with its state, which it has in memory.
 STATE_S: Final = 5.0
 #: Seconds for a run to carry out a request: it waits for its workers.
 POST_S: Final = 20.0
 
 
+#: Path of a control -> the command that shows what its orders have come to.
+SHOWN_BY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "/breaker": "breaker show",
+        "/config": "config show --running",
+        "/handlers": "handlers ls",
+        "/lanes": "lanes ls",
+        "/retry": "retry ls",
+    }
+)
+
+
 class ControlFailed(AckfloorError):
-    """The run did not do what was asked."""
+    """The run did not do what was asked, or has not said that it did."""
+
+
+class NotKnown(ControlFailed):
+    """The run was asked to do something, and has not answered: it may have done it."""
+
+
+class _NoAnswer(Exception):
+    """A request was sent, and nothing came back."""
 
 
 class NoAddress(ControlFailed):
@@ -156,14 +178,30 @@ def post(listen: str, token: str, path: str, tree: object, trust: Trust = SYSTEM
         path: of the control.
 
     Raises:
-        ControlFailed: there is no answer, the request is refused, or the token could be read on
+        NotKnown: an order was sent, and there is no answer: it may have been carried out.
+        ControlFailed: there is no run, the request is refused, or the token could be read on
             the way.
         ConfigError: whom to trust can't be read.
     """
     _refuse_readable(listen, trust)
     headers = {"Authorization": SCHEME + token, "Content-Type": "application/json"}
     body = json.dumps(tree).encode()
-    return _granted(listen, *_asked(listen, "POST", path, POST_S, trust, body, headers))
+    try:
+        answer = _answer(listen, "POST", path, POST_S, trust, body, headers)
+    except _NoAnswer as exc:
+        if not _changes(tree):
+            raise _silent(listen, exc) from None
+        raise NotKnown(
+            f"the run at {listen} was asked, and has not answered ({exc}): whether it was done is "
+            f"not known; look at `ackfloor {SHOWN_BY.get(path, 'status')}` before you ask again"
+        ) from None
+    return _granted(listen, *answer)
+
+
+def _changes(tree: object) -> bool:
+    """Whether a request is an order; others only ask what one would do."""
+    asks = isinstance(tree, dict) and (tree.get("dry_run") or tree.get("action") == COUNT)
+    return not asks
 
 
 def _refuse_readable(listen: str, trust: Trust) -> None:
@@ -211,17 +249,47 @@ def _asked(
         ControlFailed: there is no answer, or TLS is spoken there and not here, or here alone.
         ConfigError: whom to trust can't be read.
     """
+    try:
+        return _answer(listen, method, path, timeout_s, trust, body, headers)
+    except _NoAnswer as exc:
+        raise _silent(listen, exc) from None
+
+
+def _silent(listen: str, exc: Exception) -> ControlFailed:
+    return ControlFailed(
+        f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
+    )
+
+
+def _answer(
+    listen: str,
+    method: str,
+    path: str,
+    timeout_s: float,
+    trust: Trust,
+    body: bytes | None,
+    headers: Mapping[str, str],
+) -> tuple[http.client.HTTPResponse, object]:
+    """As `_asked`, which tells no request that did not arrive from one that did.
+
+    Raises:
+        _NoAnswer: it was sent.
+        ControlFailed: it was not, or TLS is spoken there and not here, or here alone.
+        ConfigError: whom to trust can't be read.
+    """
     address = address_of(listen)
     with closing(address.connection(timeout_s, trust)) as connection:
         try:
             connection.request(method, address.path + path, body, headers)
-            response = connection.getresponse()
-            body = response.read()
         except ssl.SSLError as exc:
             raise ControlFailed(f"the run at {listen} can't be asked: {fault_text(exc)}") from None
         except (OSError, http.client.HTTPException) as exc:
-            why = f"no run answers at {listen}: {exc}; is it running, and is this its --listen?"
-            raise ControlFailed(why) from None
+            raise _silent(listen, exc) from None
+        try:
+            response = connection.getresponse()
+            body = response.read()
+        except (OSError, http.client.HTTPException) as exc:
+            raise _NoAnswer(str(exc) or type(exc).__name__) from None
     if response.status == PLAIN_TO_TLS and not address.secure:
         raise ControlFailed(f"the run at {listen} speaks TLS: write https:// in front of it")
     try:
