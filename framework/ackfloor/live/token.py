@@ -27,11 +27,11 @@ def token_path(listen: str, named: str | None, environment: Mapping[str, str] = 
 
     Named after the address: `ackfloor/run-127.0.0.1-9600.token` in XDG_RUNTIME_DIR, else in
     XDG_CACHE_HOME, else in `~/.cache`; ACKFLOOR_STATE_DIR takes precedence. Commands may write
-    https:// in front of the address.
+    https:// in front of the address, and #NAME behind it.
     """
     if named:
         return Path(named).expanduser()
-    bare = listen.rpartition("://")[2]
+    bare = listen.rpartition("://")[2].partition("#")[0]
     name = f"run-{re.sub(r'[^A-Za-z0-9.]+', '-', bare).strip('-')}.token"
     own = environment.get("ACKFLOOR_STATE_DIR")
     if own:

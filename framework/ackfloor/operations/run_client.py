@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from ackfloor.errors import AckfloorError
 from ackfloor.live.run_control import PATH, SCHEME
-from ackfloor.operations.run_tls import SYSTEM, Trust, fault_text, is_loopback
+from ackfloor.operations.run_tls import SYSTEM, NamedConnection, Trust, fault_text, is_loopback
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 LAST_PORT: Final = 65_535
@@ -76,12 +76,14 @@ class Address(NamedTuple):
     Attributes:
         path: in front of theirs, where a web service has mounted them; without a slash at its end.
         secure: whether they are asked over HTTPS.
+        name: whose certificate it has to be; "" for the host's.
     """
 
     host: str
     port: int
     path: str = ""
     secure: bool = False
+    name: str = ""
 
     def connection(self, timeout_s: float, trust: Trust = SYSTEM) -> http.client.HTTPConnection:
         """A connection that is made with the first request.
@@ -90,8 +92,8 @@ class Address(NamedTuple):
             ConfigError: whom to trust can't be read.
         """
         if self.secure:
-            return http.client.HTTPSConnection(
-                self.host, self.port, timeout=timeout_s, context=trust.context()
+            return NamedConnection(
+                self.host, self.port, self.name or self.host, timeout_s, trust.context()
             )
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
@@ -99,9 +101,11 @@ class Address(NamedTuple):
 def address_of(listen: str) -> Address:
     """The address of a run: `host:port`, `host:port/path`, or a URL; raises NoAddress for others.
 
-    A URL needs no port.
+    A URL needs no port. `https://10.0.0.5:9600#NAME` is the run at an address whose certificate is
+    for a name.
     """
-    scheme, of_url, rest = listen.rpartition("://")
+    url, of_name, name = listen.partition("#")
+    scheme, of_url, rest = url.rpartition("://")
     authority, _, path = rest.partition("/")
     host, colon, port = authority.rpartition(":")
     if scheme in _PORTS and (not colon or authority.endswith("]")):
@@ -109,7 +113,9 @@ def address_of(listen: str) -> Address:
     host = host.strip("[]")
     number = int(port) if port.isascii() and port.isdecimal() else LAST_PORT + 1
     known = scheme in _PORTS if of_url else True
-    if not known or not host or number > LAST_PORT or not _PLAIN.fullmatch(host + path):
+    if of_name:
+        known &= scheme == "https" and bool(name) and "/" not in name
+    if not known or not host or number > LAST_PORT or not _PLAIN.fullmatch(host + path + name):
         raise NoAddress(
             f"--listen={listen!r}: not an address; write host:port, such as "
             '"127.0.0.1:9600", with the path of the pages where a web service has them: '
@@ -117,7 +123,7 @@ def address_of(listen: str) -> Address:
         )
     # A run that listens on all addresses is asked at the loopback address.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    return Address(host, number, f"/{path}".rstrip("/"), scheme == "https")
+    return Address(host, number, f"/{path}".rstrip("/"), scheme == "https", name)
 
 
 def ask_state(listen: str, trust: Trust = SYSTEM) -> Any:

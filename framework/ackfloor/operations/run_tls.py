@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import ssl
 from pathlib import Path
@@ -39,6 +40,25 @@ class Trust(NamedTuple):
                 why = "holds no certificate"
             fix = "name a PEM file with the certificate that has signed those of your runs"
             raise ConfigError(FIELD, str(self.ca_file), why, fix) from None
+
+
+class NamedConnection(http.client.HTTPSConnection):
+    """A connection to a host whose certificate is for a name, which may be another one.
+
+    The addresses behind a name of DNS have the certificate of the name.
+    """
+
+    def __init__(
+        self, host: str, port: int, name: str, timeout_s: float, context: ssl.SSLContext
+    ) -> None:
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._name = name
+        self._trust = context
+
+    def connect(self) -> None:
+        """Connect, and shake hands; raises OSError, ssl.SSLError."""
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._trust.wrap_socket(self.sock, server_hostname=self._name)
 
 
 #: What a client trusts that was told nothing.

@@ -30,8 +30,8 @@ def console(
         list[str] | None,
         typer.Option(
             help="The address of a run to show, as `ackfloor run --listen` has it, where it has "
-            "TLS https://HOST:PORT, or dns+NAME:PORT for a run at each address of a name; with "
-            "several clusters NAME=ADDRESS; repeatable.",
+            "TLS https://HOST:PORT, or dns+NAME:PORT or dns+https://NAME:PORT for a run at each "
+            "address of a name; with several clusters NAME=ADDRESS; repeatable.",
             show_default="the one in the settings",
         ),
     ] = None,

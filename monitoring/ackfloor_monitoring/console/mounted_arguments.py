@@ -11,7 +11,7 @@ from urllib.parse import SplitResult
 from ackfloor import ConfigError, SettingError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.operations.run_client import NoAddress
-from ackfloor.operations.run_tls import is_loopback
+from ackfloor.operations.run_tls import Trust, is_loopback
 from ackfloor_monitoring.console.access.gate import Gate, Who
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.index.index_place import own_folder
@@ -38,12 +38,14 @@ class ConsoleCluster:
     Attributes:
         settings: its settings file; None for the environment and `ackfloor.toml`, as commands
             have it.
-        runs: the addresses of runs, as `ackfloor run --listen` has them, or `dns+NAME:PORT`; none
-            for the one in the settings.
+        runs: the addresses of runs, as `ackfloor run --listen` has them, or `dns+NAME:PORT`, or
+            `dns+https://NAME:PORT`; none for the one in the settings.
         name: what it is called in the addresses of its pages.
         report: the file that `ackfloor spark report --html` writes; None for none.
         prometheus: the address of a Prometheus that scrapes the runs; None for the console's own
             figures, since its start.
+        tls_ca: the certificate that has signed those of runs at `https://` addresses; None for what
+            the settings say.
     """
 
     settings: Path | str | None = None
@@ -51,6 +53,7 @@ class ConsoleCluster:
     name: str = ONLY
     report: Path | str | None = None
     prometheus: str | None = None
+    tls_ca: Path | str | None = None
 
 
 def checked_clusters(given: Sequence[ConsoleCluster]) -> Sequence[ShownCluster]:
@@ -80,11 +83,20 @@ def _shown(given: object) -> ShownCluster:
     file = None if given.settings is None else Path(given.settings)
     return ShownCluster(
         given.name,
-        Brokers(config=file),
+        Brokers(config=file, tls_ca=None if given.tls_ca is None else _certificate(given.tls_ca)),
         list(given.runs),
         None if given.report is None else report_at("report", Path(given.report)),
         None if given.prometheus is None else Prometheus(place_of("prometheus", given.prometheus)),
     )
+
+
+def _certificate(given: Path | str) -> Path:
+    """The file that says whom to trust; raises SettingError."""
+    try:
+        Trust(Path(given)).context()
+    except ConfigError as exc:
+        raise ConfigError.of(exc, field="tls_ca") from None
+    return Path(given)
 
 
 def _refuse_no_address(field: str, given: str) -> None:

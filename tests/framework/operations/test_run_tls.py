@@ -20,7 +20,7 @@ from ackfloor.cli.status.run_answers import answers_of
 from ackfloor.live.pause_orders import PATH, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.operations import ActionLog, ControlFailed, Trust, ask_settings, ask_state
-from ackfloor.operations.run_client import post, read_readiness
+from ackfloor.operations.run_client import NoAddress, address_of, post, read_readiness
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
@@ -94,6 +94,32 @@ def test_a_run_is_asked_over_tls(serve: Serve, authority: Authority) -> None:
     listen = f"https://{serve(*authority.signed('127.0.0.1')).listen}"
     assert ask_state(listen, Trust(authority.file))["group"] == "billing"
     assert read_readiness(listen, Trust(authority.file))["ready"] is False
+
+
+def test_a_run_at_an_address_has_the_certificate_of_a_name(
+    serve: Serve, authority: Authority
+) -> None:
+    """As those behind a name of DNS have; any other certificate is refused."""
+    run = serve(*authority.signed(ELSEWHERE))
+    trust = Trust(authority.file)
+    assert ask_state(f"https://{run.listen}#{ELSEWHERE}", trust)["group"] == "billing"
+    order = {"action": "resume", "handler": "bill"}
+    post(f"https://{run.listen}#{ELSEWHERE}", TOKEN, PATH, order, trust)
+    assert run.orders == ["resume"]
+    for name in ("", "#other.example"):
+        with pytest.raises(ControlFailed, match="its certificate is for another name"):
+            post(f"https://{run.listen}{name}", TOKEN, PATH, order, trust)
+    assert run.orders == ["resume"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["127.0.0.1:1#a", "http://127.0.0.1:1#a", "https://h:1#", "https://h:1#a/b", "https://h#a b"],
+)
+def test_a_name_of_a_certificate_is_one_and_needs_tls(given: str) -> None:
+    """Otherwise nobody would look at it."""
+    with pytest.raises(NoAddress, match="not an address"):
+        address_of(given)
 
 
 def test_who_is_not_trusted_is_said(

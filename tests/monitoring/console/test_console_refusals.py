@@ -45,7 +45,7 @@ def refused(*arguments: str) -> int:
         (["--cluster", "a=none.toml"], Exit.START, "none.toml"),
         (["--cluster", "a=x.toml", "--run", "b=h:1"], Exit.USAGE, "'b=h:1' is of none of the"),
         (["--cluster", "a=x.toml", "--run", "a=h"], Exit.USAGE, "--run='a=h': not an address"),
-        (["--run", "dns+https://h"], Exit.USAGE, "--run='dns+https://h': a certificate is for"),
+        (["--run", "dns+ftp://h"], Exit.USAGE, "--run='dns+ftp://h': not an address"),
         (
             ["--cluster", "a=x.toml", "--bootstrap-servers", "h:1"],
             Exit.USAGE,

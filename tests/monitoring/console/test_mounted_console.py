@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import root_of
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.pages.menu import MENU
+from ackfloor_monitoring.console.reads.runs.run_names import RunNames
 from ackfloor_monitoring.console.rendering import TEMPLATES
+from ackfloor_monitoring.metrics.run_metrics import RunMetrics
+from tests.certificates import Authority
 from tests.framework.cli.lanes.test_lanes import Stage
 from tests.monitoring.console.mounted_console import PREFIX, cluster, outer_app, served
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console
@@ -110,6 +114,25 @@ def test_all_that_pages_lead_to_is_below_the_path(run: Run, kafka: Kafka, tmp_pa
         assert f"Path={PREFIX};" in out.headers["set-cookie"]
         assert web.ask(f"{PREFIX}/c/kafka/overview", Cookie=cookie).status == 303
         assert web.ask("/").text == "the outer app"
+
+
+def test_runs_of_a_name_are_asked_over_tls(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At their addresses, by whoever trusts what has signed the certificate of the name."""
+    del kafka
+    authority = Authority(tmp_path)
+    run = RunMetrics("billing", 1)
+    port = run.start("127.0.0.1:0", *authority.signed("workers.example")).rpartition(":")[2]
+    monkeypatch.setattr(RunNames.__init__, "__defaults__", (lambda *_: ["127.0.0.1"],))
+    name = f"dns+https://workers.example:{port}"
+    for tls_ca, says in ((authority.file, "group billing"), (None, "signed by nobody")):
+        shown = replace(cluster(name), tls_ca=tls_ca)
+        with served(outer_app(console_app(shown, public_url=URL, who=ann))) as web:
+            said = words(web.ask(f"{PREFIX}/c/kafka/overview").text)
+        assert f"https://127.0.0.1:{port}#workers.example" in said
+        assert says in said
+    run.stop()
 
 
 def test_no_template_leads_to_the_host() -> None:
@@ -335,6 +358,11 @@ def not_async(_request: HTTPConnection) -> None:
         (
             {"who": nobody, "clusters": (ConsoleCluster(prometheus="h:1"),)},
             "prometheus='h:1': is no",
+        ),
+        ({"who": nobody, "clusters": (ConsoleCluster(tls_ca="none.pem"),)}, "tls_ca='none.pem'"),
+        (
+            {"who": nobody, "clusters": (ConsoleCluster(tls_ca=__file__),)},
+            "holds no certificate; name a PEM file",
         ),
         ({"who": nobody, "index_rows": 5}, "index_rows=5: is too few"),
         ({"who": nobody, "index_folder": __file__}, "File exists"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor.operations.run_client import NoAddress
+from ackfloor.operations.run_client import Address, NoAddress, address_of
 from ackfloor_monitoring.console.reads.runs.run_names import RunNames, addresses, checked
 from tests.monitoring.console.served_console import console_of
 from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run, kafka, run, words
@@ -87,9 +87,22 @@ def test_the_names_of_this_machine_are_resolved() -> None:
     assert "127.0.0.1" in addresses("localhost", 9600)
 
 
-@pytest.mark.parametrize("given", ["dns+", "dns+workers", "dns+https://workers"])
+def test_runs_of_a_name_with_tls_have_its_certificate() -> None:
+    """Each is asked at its address, and has to be who the name says."""
+    dns = Dns("10.0.0.1", "fd00::1")
+    found = list(RunNames(["dns+https://workers:9600/ackfloor"], dns).now().given)
+    assert found == [
+        "https://10.0.0.1:9600/ackfloor#workers",
+        "https://[fd00::1]:9600/ackfloor#workers",
+    ]
+    assert address_of(found[1]) == Address(
+        "fd00::1", 9600, "/ackfloor", secure=True, name="workers"
+    )
+
+
+@pytest.mark.parametrize("given", ["dns+", "dns+workers", "dns+ftp://workers:9600"])
 def test_what_is_no_name_is_refused(given: str) -> None:
-    """A certificate is for a name, not for the addresses behind it."""
+    """Nor a scheme that no run speaks."""
     with pytest.raises(NoAddress):
         checked(given)
 

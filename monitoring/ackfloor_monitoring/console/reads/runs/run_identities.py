@@ -60,7 +60,7 @@ Kind = tuple[str, bool]
 
 
 def _kind_of(address: str, named: Named) -> Kind:
-    return named.given.get(address, address), address.startswith("[")
+    return named.given.get(address, address), "[" in address
 
 
 def _is_deaf(address: str, named: Named, kinds: set[Kind]) -> bool:

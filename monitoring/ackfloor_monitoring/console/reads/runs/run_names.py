@@ -1,7 +1,8 @@
 """RunNames: the addresses of runs, among them those that a DNS name stands for.
 
 `dns+NAME:PORT`, as Thanos writes it, stands for a run at each address of the name, such as those of
-a headless service of Kubernetes. It is asked for each time: runs come and go. A name that can't be
+a headless service of Kubernetes; in `dns+https://NAME:PORT` each has a certificate for the name. It
+is asked for each time: runs come and go. A name that can't be
 resolved for a moment stands for what it stood for before, and an address that its name does not
 lead to any more is kept as long as somebody has answered there lately.
 """
@@ -29,12 +30,10 @@ def addresses(name: str, port: int) -> Sequence[str]:
 def checked(given: str) -> None:
     """Refuse what is neither an address nor a name to resolve; raises NoAddress."""
     name = given.removeprefix(PREFIX)
-    if name != given and "://" in name:
-        raise NoAddress(
-            f"--listen={given!r}: a certificate is for a name, not for the addresses behind it; "
-            f"write {PREFIX}NAME:PORT, or the URL of each run"
-        )
-    address_of(name)
+    try:
+        address_of(name)
+    except NoAddress as exc:
+        raise NoAddress(str(exc).replace(f"{name!r}", f"{given!r}", 1)) from None
 
 
 class Named(NamedTuple):
@@ -95,4 +94,5 @@ class RunNames:
         address = address_of(name)
         found = self._resolve(address.host, address.port)
         shown = (f"[{each}]" if ":" in each else each for each in found)
-        return [f"{each}:{address.port}{address.path}" for each in shown]
+        before, behind = ("https://", f"#{address.host}") if address.secure else ("", "")
+        return [f"{before}{each}:{address.port}{address.path}{behind}" for each in shown]
