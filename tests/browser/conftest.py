@@ -18,6 +18,7 @@ from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this fol
 from tests.monitoring.console.conftest import bootstrap_servers  # noqa: F401 -- likewise
 from tests.monitoring.console.test_console_pages import kafka, run  # noqa: F401 -- likewise
 from tests.processes import leave_untraced
+from tests.structure.sources import REPOSITORY
 
 CHROMIUM = shutil.which("chromium")
 _WINDOWS = pytest.StashKey[list[Window]]()
@@ -79,6 +80,13 @@ def look(
 
     with ExitStack() as contexts:
         yield opened
+
+
+@pytest.fixture
+def pictures(request: pytest.FixtureRequest) -> Path | None:
+    """The folder for the guide's pictures; None where they are not made."""
+    folder = request.config.getoption("--pictures", default=None)
+    return None if folder is None else (REPOSITORY / folder).resolve()
 
 
 @pytest.fixture(autouse=True)

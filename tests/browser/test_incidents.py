@@ -127,13 +127,11 @@ def begin(
     make_stage: Callable[..., Stage],
     bootstrap_servers: str,
     monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    pictures: Path | None,
 ) -> Begin:
     """Starts the worker of an incident."""
     monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
     monkeypatch.setattr(follower, "EVERY_S", 0.2)
-    folder = request.config.getoption("--pictures", default=None)
-    pictures = None if folder is None else (REPOSITORY / folder).resolve()
 
     def begun(app: str, topic: str, release: str = "2.4.0") -> Incident:
         return Incident(make_stage(app, partitions=1), topic, release, pictures)
