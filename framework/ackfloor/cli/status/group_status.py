@@ -155,7 +155,7 @@ def _dead(
         yield line(
             State.wrong,
             "dlq",
-            _cause_text(cause, rules, now_ms),
+            _cause_text(cause, rules, now_ms, whole=look.dead >= total),
             subject=cause.handler or cause.topic,
             count=cause.count,
             next=commands.asks_kafka("dlq show", latest),
@@ -178,11 +178,13 @@ def _dead(
     yield line(State.wrong, "dlq", text, count=total, next=all_of_them)
 
 
-def _cause_text(cause: CauseGroup, rules: Redaction, now_ms: int) -> str:
+def _cause_text(cause: CauseGroup, rules: Redaction, now_ms: int, *, whole: bool) -> str:
+    """What there is of a cause; where not all dead letters were read, there may be more."""
     error = cause.error_type or cause.cause
     message = rules.of_text(cause.message)
+    count = f"{'' if whole else 'at least '}{counted(cause.count, 'dead letter')}"
     parts = [
-        f"{counted(cause.count, 'dead letter')}: {error}{f': {message}' if message else ''}",
+        f"{count}: {error}{f': {message}' if message else ''}",
         f"the last {format_rounded(_ago_s(cause.last_ms, now_ms))} ago",
     ]
     releases = cause.releases_in_order()

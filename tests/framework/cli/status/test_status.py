@@ -323,6 +323,7 @@ def test_the_newest_causes_are_shown_and_the_others_counted(
     found = [each for each in rows(on=[run]) if each["about"] == "dlq"]
     assert len(found) == 6
     assert "0000000000000000" in found[0]["detail"]
+    assert found[0]["detail"].startswith("bill: at least 1 dead letter: KeyError")
     assert found[-1]["detail"] == (
         "2,000 dead letters in all, of 2 further causes; causes are those of the newest 1,000 of "
         "each partition"
