@@ -34,6 +34,8 @@ class ActionState(StrEnum):
     #: Not all that was meant was reached.
     PARTIAL = "partial"
     FAILED = "failed"
+    #: The only run that was asked got it, and has not said whether it did it.
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

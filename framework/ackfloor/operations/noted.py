@@ -21,6 +21,7 @@ from typing import Any
 
 from ackfloor.dead_letters.rules.redrive_tally import Tally
 from ackfloor.operations.action_notes import ActionNote, ActionState
+from ackfloor.operations.run_client import NotKnown
 
 
 @dataclass(slots=True)
@@ -31,15 +32,19 @@ class Ending:
         whole: whether all that was meant was reached.
         counts: how many of what were done, or were not.
         error: why not all was done.
+        is_known: whether anybody has said how it ended.
     """
 
     whole: bool = True
     counts: dict[str, int] = field(default_factory=dict)
     error: str = ""
+    is_known: bool = True
 
     @property
     def state(self) -> ActionState:
         """In one word: without a single one done, what is not whole has failed."""
+        if not self.is_known:
+            return ActionState.UNKNOWN
         if self.whole:
             return ActionState.DONE
         return ActionState.PARTIAL if self.counts.get("done") else ActionState.FAILED
@@ -110,6 +115,7 @@ def noted(
     except BaseException as exc:
         ending.whole = False
         ending.error = str(exc) or type(exc).__name__
+        ending.is_known = not isinstance(exc, NotKnown)
         raise
     finally:
         counts = dict(ending.counts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ackfloor.operations import ActionNote, ActionState, new_note, noted
+from ackfloor.operations.action_notes import read_note
+from ackfloor.operations.run_client import NotKnown
 
 
 def states(notes: list[ActionNote]) -> list[tuple[ActionState, dict[str, int], str]]:
@@ -52,6 +54,18 @@ def test_what_is_raised_is_noted_and_goes_on(raised: BaseException, said: str) -
     ):
         raise raised
     assert states(notes) == [(ActionState.FAILED, {}, said)]
+
+
+def test_what_a_run_has_not_answered_is_not_noted_as_failed() -> None:
+    """It may have been carried out."""
+    notes: list[ActionNote] = []
+    with (
+        pytest.raises(NotKnown),
+        noted(new_note("lanes retry", "tests", "ann@ops"), notes.append),
+    ):
+        raise NotKnown("the run has not answered")
+    assert states(notes) == [(ActionState.UNKNOWN, {}, "the run has not answered")]
+    assert read_note(notes[0].to_bytes()) == notes[0]
 
 
 def test_who_refuses_what_can_not_be_noted_does_nothing() -> None:

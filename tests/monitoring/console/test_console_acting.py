@@ -26,6 +26,7 @@ from ackfloor.operations import (
     BreakerAction,
     LaneMove,
     new_note,
+    run_client,
 )
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import Refused
@@ -431,6 +432,33 @@ def test_a_run_with_tls_is_asked_and_told(tmp_path: Path, notes: Notes) -> None:
         assert (refused.status, "signed by nobody" in refused.text) == (400, True)
     run.stop()
     assert (told, notes.states) == (["pause"], [ActionState.BEGUN, ActionState.DONE])
+
+
+def test_an_order_that_is_not_answered_in_time_is_not_told_as_not_done(
+    tmp_path: Path, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page says that it is not known, and where to look; so does the note."""
+    over, told = threading.Event(), list[str]()
+
+    def order(action: PauseAction, *_: Any) -> Change:
+        told.append(action)
+        over.wait(60)
+        return Change((), (0,), {}, (), 0, ())
+
+    run = RunMetrics("billing", 1)
+    run.control(HANDLERS_PATH, PauseControl(TOKEN, order, anywhere=False))
+    listen = run.start("127.0.0.1:0")
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    monkeypatch.setattr(run_client, "POST_S", 0.3)
+    with console_of(listen, role=Role.operator, token_files={listen: token}) as served:
+        asked = served.send(ORDERS, ("action", "pause"), ("for", "30m"), *OF_BILL)
+        came = words(confirmed(served, asked, "a migration").text)
+    over.set()
+    run.stop()
+    assert "whether it was done is not known; look at ackfloor handlers ls" in came
+    assert (told, notes.states) == (["pause"], [ActionState.BEGUN, ActionState.UNKNOWN])
 
 
 def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes) -> None:
