@@ -1,19 +1,13 @@
-"""HandlerBreaker: keeps a handler's circuit breaker open or closed, or returns it to automatic.
-
-As every order about a handler, it reaches all workers of the runs that are asked, and those that
-start later, until the run ends.
-"""
+"""HandlerBreaker: keeps a handler's circuit breaker open or closed, or returns it to automatic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from ackfloor.live.breaker_orders import Action as BreakerAction
 from ackfloor.live.breaker_requests import PATH
-from ackfloor.operations.handler_outcome import HandlerOutcome
-from ackfloor.operations.noted import Ending
-from ackfloor.operations.runs import Runs
+from ackfloor.operations.handler_order import HandlerOrder, HandlerOutcome
 
 
 @dataclass(slots=True)
@@ -22,7 +16,7 @@ class BreakerOutcome(HandlerOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerBreaker:
+class HandlerBreaker(HandlerOrder[BreakerAction, BreakerOutcome]):
     """An order about a handler's circuit breaker.
 
     Attributes:
@@ -30,35 +24,12 @@ class HandlerBreaker:
         reason: why, for people.
     """
 
-    action: BreakerAction
-    handler: str
-    for_s: float | None = None
-    reason: str = ""
+    path: ClassVar[str] = PATH
+    family: ClassVar[str] = "breaker"
+
+    def _outcome(self) -> BreakerOutcome:
+        return BreakerOutcome(self.action, self.handler, self.for_s, self.reason)
 
     @property
-    def name(self) -> str:
-        """Under which it is noted."""
-        return f"breaker {self.action}"
-
-    @property
-    def target(self) -> str:
-        """What it is done to."""
-        return self.handler
-
-    def arguments(self, runs: Runs) -> dict[str, Any]:
-        """What its note says of it."""
-        return {"for_s": self.for_s, "runs": list(runs.tokens)}
-
-    def act(self, runs: Runs, ending: Ending) -> BreakerOutcome:
-        """Have all runs do it, and say in `ending` how that ended.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        outcome = BreakerOutcome(self.action, self.handler, self.for_s, self.reason)
-        body: dict[str, Any] = {"action": self.action, "handler": self.handler}
-        if self.action is not BreakerAction.AUTO:
-            body["reason"] = self.reason
-            body |= {} if self.for_s is None else {"for_s": self.for_s}
-        outcome.ask(runs, PATH, body, ending)
-        return outcome
+    def _takes_back(self) -> bool:
+        return self.action is BreakerAction.AUTO

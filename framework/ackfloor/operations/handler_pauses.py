@@ -1,18 +1,12 @@
-"""HandlerPause: stops a handler in all workers of some runs, or lets it go on.
-
-Each run passes an order to all its workers, and to those that start later, until the run ends. So
-a run that is not asked goes on as before.
-"""
+"""HandlerPause: stops a handler in all workers of some runs, or lets it go on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from ackfloor.live.pause_orders import PATH, PauseAction
-from ackfloor.operations.handler_outcome import HandlerOutcome
-from ackfloor.operations.noted import Ending
-from ackfloor.operations.runs import Runs
+from ackfloor.operations.handler_order import HandlerOrder, HandlerOutcome
 
 
 @dataclass(slots=True)
@@ -21,7 +15,7 @@ class PauseOutcome(HandlerOutcome):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerPause:
+class HandlerPause(HandlerOrder[PauseAction, PauseOutcome]):
     """An order to pause a handler, or to let it go on.
 
     Attributes:
@@ -29,35 +23,12 @@ class HandlerPause:
         reason: why, for people.
     """
 
-    action: PauseAction
-    handler: str
-    for_s: float | None = None
-    reason: str = ""
+    path: ClassVar[str] = PATH
+    family: ClassVar[str] = "handlers"
+
+    def _outcome(self) -> PauseOutcome:
+        return PauseOutcome(self.action, self.handler, self.for_s, self.reason)
 
     @property
-    def name(self) -> str:
-        """Under which it is noted."""
-        return f"handlers {self.action}"
-
-    @property
-    def target(self) -> str:
-        """What it is done to."""
-        return self.handler
-
-    def arguments(self, runs: Runs) -> dict[str, Any]:
-        """What its note says of it."""
-        return {"for_s": self.for_s, "runs": list(runs.tokens)}
-
-    def act(self, runs: Runs, ending: Ending) -> PauseOutcome:
-        """Have all runs do it, and say in `ending` how that ended.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        outcome = PauseOutcome(self.action, self.handler, self.for_s, self.reason)
-        body: dict[str, Any] = {"action": self.action, "handler": self.handler}
-        if self.action is PauseAction.PAUSE:
-            body["reason"] = self.reason
-            body |= {} if self.for_s is None else {"for_s": self.for_s}
-        outcome.ask(runs, PATH, body, ending)
-        return outcome
+    def _takes_back(self) -> bool:
+        return self.action is PauseAction.RESUME

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from ackfloor.core.messages.lane_order import EXHAUSTED, PARKED, TOO_MANY, Action
 from ackfloor.live.lane_requests import PATH
-from ackfloor.operations.noted import Ending, counts_of
+from ackfloor.operations.noted import counts_of
+from ackfloor.operations.run_orders import JudgedOrder
 from ackfloor.operations.runs import Runs
 
 #: What each action does to a head, in words.
@@ -86,7 +87,7 @@ class LaneOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneMove:
+class LaneMove(JudgedOrder[LaneOutcome]):
     """An order about lanes of a handler that wait for a failed record.
 
     Attributes:
@@ -115,24 +116,6 @@ class LaneMove:
     def arguments(self, runs: Runs) -> dict[str, Any]:
         """What its note says of it."""
         return {**self.which, **self.more, "runs": list(runs.tokens), "reason": None}
-
-    def judge(self, runs: Runs) -> LaneOutcome:
-        """What would be done; nothing is.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        return self._ask(runs, dry_run=True)
-
-    def act(self, runs: Runs, ending: Ending) -> LaneOutcome:
-        """Have all runs do it, and say in `ending` how that ended.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        outcome = self._ask(runs, dry_run=False)
-        ending.whole, ending.counts = outcome.whole, outcome.counts
-        return outcome
 
     def _ask(self, runs: Runs, *, dry_run: bool) -> LaneOutcome:
         outcome = LaneOutcome(self.action, self.handler, dry_run)

@@ -15,8 +15,8 @@ from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
 from ackfloor.dead_letters.rules.waiting import ChosenWaiting
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH
-from ackfloor.operations.noted import Ending
 from ackfloor.operations.run_client import ControlFailed
+from ackfloor.operations.run_orders import JudgedOrder
 from ackfloor.operations.runs import Runs
 
 #: The reasons of records that an action leaves where they are: they wait behind another one of
@@ -70,7 +70,7 @@ class RetryOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryMove:
+class RetryMove(JudgedOrder[RetryOutcome]):
     """An order about records that wait in one retry topic.
 
     Attributes:
@@ -111,27 +111,8 @@ class RetryMove:
         """What its note says of it."""
         return {**self.asked, "runs": list(runs.tokens)}
 
-    def judge(self, runs: Runs) -> RetryOutcome:
-        """To how many it would be done; to none it is.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses, before any was counted.
-        """
-        return self._ask(Action.COUNT, runs)
-
-    def act(self, runs: Runs, ending: Ending) -> RetryOutcome:
-        """Have all runs do it, and say in `ending` how that ended.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses, before it did any.
-        """
-        outcome = self._ask(self.action, runs)
-        ending.whole, ending.counts = outcome.whole, outcome.counts
-        return outcome
-
-    def _ask(self, action: Action, runs: Runs) -> RetryOutcome:
-        """Give the order to all runs, and add up what they answer."""
-        dry_run = action is Action.COUNT
+    def _ask(self, runs: Runs, *, dry_run: bool) -> RetryOutcome:
+        action = Action.COUNT if dry_run else self.action
         outcome = RetryOutcome(self.action, self.topic, self.meant, dry_run, self.chosen.left)
         outcome.refused |= runs.unreached
         for places in self._parts():

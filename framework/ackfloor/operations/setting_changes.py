@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ackfloor.live.run_control import PATH
-from ackfloor.operations.noted import Ending, counts_of
+from ackfloor.operations.noted import counts_of
+from ackfloor.operations.run_orders import JudgedOrder
 from ackfloor.operations.runs import Runs
 
 
@@ -91,7 +92,7 @@ class ChangeOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class SettingChange:
+class SettingChange(JudgedOrder[ChangeOutcome]):
     """An order to change a setting.
 
     Attributes:
@@ -112,25 +113,7 @@ class SettingChange:
         """What it is done to."""
         return self.setting
 
-    def judge(self, runs: Runs) -> ChangeOutcome:
-        """What it would do; nothing is changed.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        return self._asked(runs, dry_run=True)
-
-    def act(self, runs: Runs, ending: Ending) -> ChangeOutcome:
-        """Have all runs do it, and say in `ending` how that ended.
-
-        Raises:
-            ControlFailed: the only run does not answer, or refuses.
-        """
-        outcome = self._asked(runs, dry_run=False)
-        ending.whole, ending.counts = outcome.whole, outcome.counts
-        return outcome
-
-    def _asked(self, runs: Runs, *, dry_run: bool) -> ChangeOutcome:
+    def _ask(self, runs: Runs, *, dry_run: bool) -> ChangeOutcome:
         outcome = ChangeOutcome(self.setting, dry_run)
         body = {"set": {self.setting: self.value}, "dry_run": dry_run}
         for run, answer in runs.post(PATH, body, outcome.refused):
