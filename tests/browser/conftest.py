@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from ackfloor.operations import run_client
+from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.reads import cluster_facts, searches
 from tests.browser.window import WIDE, Window
 from tests.e2e.conftest import make_stage  # noqa: F401 -- a fixture of this folder, too
 from tests.monitoring.console.conftest import bootstrap_servers  # noqa: F401 -- likewise
-from tests.monitoring.console.test_console_pages import kafka, run  # noqa: F401 -- likewise
+from tests.monitoring.console.shown_cluster import kafka, run  # noqa: F401 -- likewise
 from tests.processes import leave_untraced
 from tests.structure.sources import REPOSITORY
 
@@ -95,7 +96,18 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.2)
     monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.2)
+    monkeypatch.setattr(follower, "EVERY_S", 0.2)
     # A run that is not answered for in time is gone from the pages, and what was opened with it.
     monkeypatch.setattr(run_client, "STATE_S", 60.0)
     monkeypatch.setattr(searches, "PATIENCE_S", 120.0)
     leave_untraced(monkeypatch)
+
+
+@pytest.fixture
+def broker(
+    bootstrap_servers: str,  # noqa: F811 -- the fixture
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """The broker's address, which is in the environment as well."""
+    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
+    return bootstrap_servers

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from ackfloor.core.records.redaction import Redaction
-from ackfloor_monitoring.console.access.roles import Role
-from ackfloor_monitoring.console.index import follower
-from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
-from tests.browser.window import NARROW, WIDE, Window
+from tests.browser.dead_letters import console_with_index
+from tests.browser.window import NARROW, WIDE, Look, Window
 from tests.framework.cli.lanes.test_lanes import Stage as RunStage
-from tests.framework.kafka.wire import options, until
-from tests.monitoring.console.served_console import console_of
-from tests.monitoring.console.test_console_acting import Notes, console, notes, stages
+from tests.framework.kafka.wire import until
+from tests.monitoring.console.acting_stage import console, notes, stages
+from tests.monitoring.console.kept_notes import Notes
 from tests.redrive_stage import Stage
 
 __all__ = ["notes", "stages"]
-
-Look = Callable[..., Window]
 
 
 def test_a_lane_is_chosen_moved_and_gone(
@@ -32,7 +26,7 @@ def test_a_lane_is_chosen_moved_and_gone(
 ) -> None:
     """What was ticked stays ticked while the page is renewed; then it is gone from it."""
     with console(stages) as served:
-        window = look(f"http://{served.host}")
+        window = look(served.home)
         window.open("/")
         page = window.page
         window.type_for("gl", "Lanes")
@@ -66,72 +60,59 @@ def test_pages_that_act_can_be_read(
 ) -> None:
     """On a desk and on a phone, dark and light: nothing that axe knows of."""
     with console(stages) as served:
-        window = look(f"http://{served.host}", width=width, color_scheme=scheme)
+        window = look(served.home, width=width, color_scheme=scheme)
         page = window.page
         for name in ("handlers", "actions", "lanes"):
             window.open(f"/c/kafka/{name}")
-            readable(window, name)
+            window.readable(name)
         page.get_by_role("checkbox", name="all").check()
         page.get_by_role("button", name="Try in").click()
         expect(page.get_by_role("button", name="Do it")).to_be_visible()
-        readable(window, "what would be done")
+        window.readable("what would be done")
         page.get_by_role("button", name="Do it").click()
         expect(page.get_by_text("What was done")).to_be_visible()
-        readable(window, "what was done")
+        window.readable("what was done")
         window.open("/c/kafka/actions")
         expect(page.get_by_text("lanes delay").first).to_be_visible()
-        readable(window, "actions")
+        window.readable("actions")
         window.clean()
-
-
-def readable(window: Window, name: str) -> None:
-    """Nothing keeps people from using this page, and it fits the window."""
-    assert window.overflow_px() <= 0, name
-    assert window.barriers() == [], name
 
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
 def test_a_cause_is_redriven_in_four_clicks(
-    bootstrap_servers: str,
+    broker: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     look: Look,
     width: int,
     scheme: str,
 ) -> None:
     """From all dead letters to one cause that is sent: its count and where it goes come first."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.setattr(follower, "EVERY_S", 0.2)
-    stage = Stage(bootstrap_servers)
+    stage = Stage(broker)
     stage.bury([(b"k", b"v%d" % n, []) for n in range(120)])
     stage.died = stage.died._replace(error_type="shop.Other")
     stage.bury([(b"k", b"other", [])])
-    index = DeadLetterIndex(options(stage.servers), tmp_path / "i.sqlite", Redaction(), 100_000)
-    with (
-        index.following(),
-        console_of(servers=stage.servers, index=index, role=Role.operator) as served,
-    ):
-        window = look(f"http://{served.host}", width=width, color_scheme=scheme)
+    with console_with_index(stage.servers, tmp_path) as served:
+        window = look(served.home, width=width, color_scheme=scheme)
         page = window.page
         window.open("/c/kafka/dead-letters")
         until(lambda: _has_all(window, stage.dlq))
-        readable(window, "by cause")
+        window.readable("by cause")
         row = page.get_by_role("row").filter(has_text=stage.dlq).filter(has_text="shop.Boom")
         row.get_by_role("link", name="120").click()
         expect(page.get_by_role("heading", name="120 match")).to_be_visible()
-        readable(window, "one by one")
+        window.readable("one by one")
         page.get_by_role("checkbox", name="all 120").check()
         page.get_by_role("button", name="Redrive to").click()
         expect(page.get_by_text(f"120 would be sent to {stage.tier}")).to_be_visible()
-        readable(window, "what would be done")
+        window.readable("what would be done")
         page.get_by_label("Why").fill("the bank is back")
         page.get_by_role("button", name="Redrive them").click()
         expect(page.get_by_text("120 of 120 sent.")).to_be_visible()
-        readable(window, "what was done")
+        window.readable("what was done")
         window.type_for("gj", "Jobs")
         expect(page.get_by_text("120 of 120 replayed").first).to_be_visible()
-        readable(window, "jobs")
+        window.readable("jobs")
         window.clean()
     assert stage.sent_once() == 120
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from ackfloor_monitoring.console.access.tokens import add_token
-from tests.browser.window import Window
+from tests.browser.window import Look
+from tests.monitoring.console.page_text import OVERVIEW
 from tests.monitoring.console.served_console import Console, console_of
-from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run
-
-Look = Callable[..., Window]
+from tests.monitoring.console.shown_cluster import Kafka, Run
 
 #: What a browser says of an answer that is a refusal.
 REFUSED = "Failed to load resource: the server responded with a status of 401 (Unauthorized)"
@@ -61,7 +60,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_enters(
     console: Console, token: str, look: Look
 ) -> None:
     """The field has the focus, and says why it was refused; no script can read the cookie."""
-    window = look(f"http://{console.host}")
+    window = look(console.home)
     page = window.page
     window.open(OVERVIEW)
     expect(page.get_by_label("Token")).to_be_focused()
@@ -84,7 +83,7 @@ def test_a_wrong_token_is_refused_and_a_right_one_enters(
 
 def test_who_has_logged_out_sees_nothing_more(console: Console, token: str, look: Look) -> None:
     """Neither by the way back, nor in another window of theirs."""
-    window = look(f"http://{console.host}")
+    window = look(console.home)
     page = window.page
     window.open("/")
     log_in(page, token)
@@ -105,7 +104,7 @@ def test_a_session_ends_when_its_token_is_taken_out(
 ) -> None:
     """Who looks is told so; another's session goes on."""
     others = add_token(tokens, "bob:reader")
-    windows = [look(f"http://{console.host}") for _ in range(2)]
+    windows = [look(console.home) for _ in range(2)]
     for window, theirs in zip(windows, (token, others), strict=True):
         window.open("/")
         log_in(window.page, theirs)
@@ -126,7 +125,7 @@ def test_a_console_that_was_restarted_asks_for_the_token_again(
     """It has forgotten the sessions; a page that was open says so, and not that nobody answers."""
     del kafka
     with console_of(run.listen, token_file=tokens) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open("/")
         log_in(window.page, token)
         expect(window.page.get_by_role("heading", level=1)).to_have_text("Overview")
@@ -144,7 +143,7 @@ def test_another_site_cannot_send_a_form(
     console: Console, run: Run, token: str, look: Look, host: str, said: str
 ) -> None:
     """Of another host it comes without the cookie; of another port with it, and is refused."""
-    window = look(f"http://{console.host}")
+    window = look(console.home)
     window.open("/")
     log_in(window.page, token)
     expect(window.page.get_by_role("heading", level=1)).to_have_text("Overview")

@@ -15,17 +15,13 @@ import pytest
 from playwright.sync_api import expect
 
 from ackfloor.core.records.envelope import read_envelope
-from ackfloor.core.records.redaction import Redaction
 from ackfloor.redrive import operator
-from ackfloor_monitoring.console.access.roles import Role
-from ackfloor_monitoring.console.index import follower
-from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
+from tests.browser.dead_letters import console_with_index
 from tests.browser.walk import Walk
-from tests.browser.window import Window
+from tests.browser.window import Look
 from tests.e2e.stage import Stage, ready
 from tests.framework.cli.command import Running
-from tests.framework.kafka.wire import committed_records, options, until
-from tests.monitoring.console.served_console import console_of
+from tests.framework.kafka.wire import committed_records, until
 from tests.structure.sources import REPOSITORY
 
 pytestmark = pytest.mark.kafka
@@ -68,7 +64,6 @@ async def ship(delivery: Delivery) -> None:
     note(handled, delivery)
 """
 
-Look = Callable[..., Window]
 Begin = Callable[..., "Incident"]
 
 
@@ -99,19 +94,10 @@ class Incident:
     @contextmanager
     def walk(self, look: Look, folder: Path) -> Iterator[Walk]:
         """Begin on the first page of a console, as an operator."""
+        tokens = {self.listen: self.token()}
         servers = self.stage.servers
-        index = DeadLetterIndex(options(servers), folder / "i.sqlite", Redaction(), 100_000)
-        with (
-            index.following(),
-            console_of(
-                self.listen,
-                servers=servers,
-                index=index,
-                role=Role.operator,
-                token_files={self.listen: self.token()},
-            ) as console,
-        ):
-            window = look(f"http://{console.host}", height=400, locale="en-GB", timezone_id="UTC")
+        with console_with_index(servers, folder, self.listen, token_files=tokens) as console:
+            window = look(console.home, height=400, locale="en-GB", timezone_id="UTC")
             window.open("/")
             yield Walk(window, self.names, self._pictures)
             window.clean()
@@ -125,13 +111,11 @@ class Incident:
 @pytest.fixture
 def begin(
     make_stage: Callable[..., Stage],
-    bootstrap_servers: str,
-    monkeypatch: pytest.MonkeyPatch,
+    broker: str,
     pictures: Path | None,
 ) -> Begin:
     """Starts the worker of an incident."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.setattr(follower, "EVERY_S", 0.2)
+    del broker  # in the environment
 
     def begun(app: str, topic: str, release: str = "2.4.0") -> Incident:
         return Incident(make_stage(app, partitions=1), topic, release, pictures)

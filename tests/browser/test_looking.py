@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -14,15 +13,11 @@ from ackfloor.observe import RunningDelivery
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.pages.console_page import Page
 from ackfloor_monitoring.console.pages.menu import MENU
-from tests.browser.window import NARROW, WIDE, Window
+from tests.browser.window import NARROW, WATCH, WIDE, Look
+from tests.monitoring.console.page_text import IN_FLIGHT, OVERVIEW, SCRIPT
 from tests.monitoring.console.served_console import NOWHERE, console_of
-from tests.monitoring.console.test_console_pages import IN_FLIGHT, OVERVIEW, SCRIPT, Kafka, Run
-from tests.monitoring.samples import HANDLER, OPEN
-
-Look = Callable[..., Window]
-
-#: Frames of a handler that hangs; a path without a place to break it.
-STACK = ("/app/" + "a-folder-of-a-long-name/" * 8 + "shop.py:12 pay", "/app/bank.py:3 charge")
+from tests.monitoring.console.shown_cluster import Kafka, Run
+from tests.monitoring.samples import HANDLER, LONG_STACK, OPEN
 
 #: Selects the first command of a page and reads what is selected: in one step, as nobody else acts.
 SELECT = """() => {
@@ -38,20 +33,13 @@ FITS = """() => {
 RENEWED = [
     f"/c/kafka/{each.path}" for each in MENU if isinstance(each, Page) and not each.asks_actions
 ]
-#: From the first moment, notes each element that a page replaces or takes out.
-WATCH = """document.addEventListener("DOMContentLoaded", () => {
-  window.gone = [];
-  new MutationObserver((changes) => {
-    for (const change of changes) {
-      for (const node of change.removedNodes) if (node.outerHTML) gone.push(node.outerHTML);
-    }
-  }).observe(document.getElementById("facts"), {childList: true, subtree: true});
-})"""
 
 
 def running(offset: int, running_s: float) -> RunningDelivery:
     """A record that a handler has."""
-    return RunningDelivery("orders", 0, offset, 1, running_s=running_s, left_s=-2.0, stack=STACK)
+    return RunningDelivery(
+        "orders", 0, offset, 1, running_s=running_s, left_s=-2.0, stack=LONG_STACK
+    )
 
 
 def in_trouble(run: Run) -> None:
@@ -67,7 +55,7 @@ def test_what_is_wrong_comes_and_goes_while_one_looks(run: Run, kafka: Kafka, lo
     """Nothing is loaded again: what was put into the page stays in it."""
     del kafka
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open("/")
         page = window.page
         expect(page).to_have_title("Overview · kafka · ackfloor")
@@ -88,7 +76,7 @@ def test_what_one_has_opened_and_scrolled_to_stays(run: Run, kafka: Kafka, look:
     del kafka
     in_trouble(run)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}", height=500)
+        window = look(console.home, height=500)
         window.open(IN_FLIGHT)
         page = window.page
         row = page.locator("tr", has=page.get_by_role("rowheader", name="orders/0/20", exact=True))
@@ -116,7 +104,7 @@ def test_what_is_as_it_was_is_not_touched(run: Run, kafka: Kafka, look: Look) ->
     """A text that somebody has selected to copy it stays so, also where Kafka becomes late."""
     in_trouble(run)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open(OVERVIEW)
         page = window.page
         expect(page.get_by_role("row", name="billing 1 300")).to_be_visible()
@@ -138,7 +126,7 @@ def test_news_replace_no_element_that_is_as_it_was(
     del kafka
     in_trouble(run)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.page.add_init_script(WATCH)
         window.open(path)
         time = window.page.get_by_text("As of").locator("time")
@@ -156,7 +144,7 @@ def test_a_console_that_goes_away_says_so_until_it_is_back(
     del kafka
     in_trouble(run)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open(OVERVIEW)
         page = window.page
         expect(page.get_by_text("70 records withheld")).to_be_visible()
@@ -173,7 +161,7 @@ def test_pages_by_keyboard(run: Run, kafka: Kafka, look: Look) -> None:
     """`g` and a letter; the first Tab leads past the links; not while one writes."""
     del kafka
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open("/")
         page = window.page
         for keys, title in (("gi", "In flight"), ("go", "Overview")):
@@ -193,7 +181,7 @@ def test_times_are_those_of_the_reader(run: Run, kafka: Kafka, look: Look) -> No
     """With the exact one in UTC behind the pointer; also after the page was renewed."""
     del kafka
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}", timezone_id="Asia/Kolkata", locale="en-GB")
+        window = look(console.home, timezone_id="Asia/Kolkata", locale="en-GB")
         window.open(OVERVIEW)
         time = window.page.locator("time").first
         first = time.get_attribute("title") or ""
@@ -216,11 +204,11 @@ def test_a_stack_is_read_on_a_phone_without_scrolling_sideways(
     del kafka
     in_trouble(run)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}", width=NARROW)
+        window = look(console.home, width=NARROW)
         window.open(IN_FLIGHT)
         opened = window.page.locator("details").first
         opened.locator("summary").click()
-        expect(opened.locator("pre")).to_contain_text(STACK[0])
+        expect(opened.locator("pre")).to_contain_text(LONG_STACK[0])
         window.page.wait_for_function(FITS)
         window.clean()
 
@@ -237,13 +225,12 @@ def test_pages_can_be_read(run: Run, kafka: Kafka, look: Look, width: int, schem
     place = Progress("billing", "o" * 200, 0, "source", start=0, end=400, floor=100, note="n" * 300)
     kafka.looks = [GroupLook("billing", 1, [place], errors=["x" * 300])]
     with console_of(run.listen, NOWHERE, role=Role.operator) as console:
-        window = look(f"http://{console.host}", width=width, color_scheme=scheme)
+        window = look(console.home, width=width, color_scheme=scheme)
         for path in PAGES:
             window.open(path)
             ground = window.page.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-            assert window.overflow_px() <= 0, path
-            assert window.barriers() == [], path
+            window.readable(path)
 
 
 # What comes from outside.
@@ -256,7 +243,7 @@ def test_a_stored_script_stays_text(run: Run, kafka: Kafka, look: Look, path: st
     place = Progress(SCRIPT, SCRIPT, 0, "source", start=0, end=400, floor=100, note=SCRIPT)
     kafka.looks = [GroupLook(SCRIPT, 1, [place], errors=[SCRIPT])]
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.page.on("dialog", lambda dialog: window.complaints.append(dialog.message))
         window.open(path)
         # Two handlers: one is there when the page is loaded, or comes with its events.
@@ -272,7 +259,7 @@ def test_what_got_in_all_the_same_would_not_run(run: Run, kafka: Kafka, look: Lo
     """The browser refuses inline scripts and other hosts, and that is seen here."""
     del kafka
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open(OVERVIEW)
         window.page.evaluate(
             """() => {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,11 @@ from playwright.sync_api import expect
 
 from ackfloor_monitoring.console import ConsoleCluster, console_app, mounting
 from ackfloor_monitoring.console.pages.menu import MENU
-from tests.browser.window import Window
+from tests.browser.window import Look
 from tests.framework.cli.lanes.test_lanes import Stage
+from tests.monitoring.console.acting_stage import notes, stages
+from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.mounted_console import PREFIX, cluster, outer_app, served
-from tests.monitoring.console.test_console_acting import Notes, notes, stages
 from tests.monitoring.console.test_mounted_console import URL, ann, followed
 
 __all__ = ["followed", "notes", "stages"]
@@ -33,7 +33,7 @@ document.getElementById("drawn").textContent = `${origin}: ${found.join(", ")}`;
 def test_all_pages_and_an_action_are_below_the_path(
     stages: tuple[Stage, Stage],
     notes: Notes,
-    look: Callable[..., Window],
+    look: Look,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -45,7 +45,7 @@ def test_all_pages_and_an_action_are_below_the_path(
     shown = ConsoleCluster(settings, [first], report=report)
     console = console_app(shown, public_url=URL, who=ann, run_token_files={first: "token"})
     with served(outer_app(console)) as web:
-        window = look(f"http://{web.host}")
+        window = look(web.home)
         window.open(f"{PREFIX}/")
         page = window.page
         for each in MENU:

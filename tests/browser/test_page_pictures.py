@@ -14,17 +14,14 @@ from socket import gethostname
 import pytest
 from playwright.sync_api import Page, expect
 
-from ackfloor.core.records.redaction import Redaction
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
-from ackfloor_monitoring.console.index import follower
-from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
-from tests.browser.test_acting import readable
+from tests.browser.dead_letters import console_with_index
+from tests.browser.real_run import listening
 from tests.browser.walk import Walk
-from tests.browser.window import NARROW, WIDE, Window
-from tests.e2e.stage import Stage, ready
-from tests.framework.kafka.wire import options, until
-from tests.monitoring.console.served_console import console_of
+from tests.browser.window import NARROW, WIDE, Look
+from tests.e2e.stage import Stage
+from tests.framework.kafka.wire import until
 
 pytestmark = pytest.mark.kafka
 
@@ -124,26 +121,21 @@ def combinations(request: pytest.FixtureRequest) -> list[tuple[int, str]]:
 
 def test_each_page_of_a_shop_in_trouble(
     make_stage: Callable[..., Stage],
-    look: Callable[..., Window],
-    bootstrap_servers: str,
+    look: Look,
+    broker: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     pictures: Path | None,
     combinations: list[tuple[int, str]],
 ) -> None:
     """All of it can be read, and nothing complains."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    monkeypatch.setattr(follower, "EVERY_S", 0.2)
+    del broker  # in the environment
     stage = make_stage(APP, partitions=1)
     for each in TOPICS:
         stage.make_topic(each, joint="-")
-    run = stage.run(ACKFLOOR_RELEASE="2.4.0")
-    run.until(ready(run), "ready")
+    listen = listening(stage.run(ACKFLOOR_RELEASE="2.4.0"))
     filled(stage)
-    listen = run.logged("metrics and health on ").rpartition("http://")[2]
     [token] = stage.folder.glob("ackfloor/run-*.token")
-    index = DeadLetterIndex(options(stage.servers), tmp_path / "i.sqlite", Redaction(), 10_000)
-    given = {"servers": stage.servers, "index": index, "role": Role.admin}
+    tokens = {listen: token}
     names = {
         **{f"{stage.topic}-{each}": each for each in TOPICS},
         stage.topic: "orders",
@@ -156,11 +148,10 @@ def test_each_page_of_a_shop_in_trouble(
         stage.servers: "127.0.0.1:9092",
     }
     dlq = f"{stage.topic}-payments--{stage.group}--dlq"
-    with (
-        index.following(),
-        console_of(listen, token_files={listen: token}, **given) as console,  # type: ignore[arg-type]
-    ):
-        home = f"http://{console.host}"
+    with console_with_index(
+        stage.servers, tmp_path, listen, role=Role.admin, token_files=tokens
+    ) as console:
+        home = console.home
         first = look(home, locale="en-GB", timezone_id="UTC")
         until(lambda: has_all(first.page, home, dlq))
         redriven(Walk(first, names, pictures), dlq)
@@ -188,7 +179,7 @@ def test_each_page_of_a_shop_in_trouble(
             for name, path in paths.items():
                 window.open(f"/c/kafka/{path}")
                 expect(window.page.locator("main")).not_to_contain_text("Nothing is known")
-                readable(window, name)
+                window.readable(name)
                 folder = pictures if is_kept and name not in LEFT_OUT else others
                 rows = window.page.get_by_role("row").nth(ROWS.get(name, 0))
                 shot = Walk(window, names, folder)

@@ -11,16 +11,15 @@ from playwright.sync_api import expect
 
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.observe import BlockedLanes, Progress, RunningDelivery
-from tests.browser.test_looking import STACK, WATCH
-from tests.browser.test_real_run import APP
-from tests.browser.window import NARROW, WIDE, Window
-from tests.e2e.stage import Stage, ready
+from tests.browser.real_run import APP, listening
+from tests.browser.window import NARROW, WATCH, WIDE, Look
+from tests.e2e.stage import Stage
+from tests.monitoring.console.page_text import OVERVIEW
 from tests.monitoring.console.served_console import console_of
-from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run
+from tests.monitoring.console.shown_cluster import Kafka, Run
 from tests.monitoring.console.test_partition_pages import ONE, PARTITIONS, has, well
-from tests.monitoring.samples import HANDLER, NOW_MS, partition
+from tests.monitoring.samples import HANDLER, LONG_STACK, NOW_MS, partition
 
-Look = Callable[..., Window]
 #: How many cells a map has, the width of the narrowest, and whether all are in the window.
 SIZES = """() => {
   const cells = [...document.querySelectorAll(".ack-map i")];
@@ -36,7 +35,7 @@ def in_trouble(run: Run, kafka: Kafka, topic: str = "orders") -> None:
     head = replace(HANDLER.quarantined.oldest[0], topic=topic, partition=0)
     times = ((100, 50.0, -5.0), (400, 40.0, 5.0), (600, 1.0, 44.0), (700, 1.0, None))
     running = [
-        RunningDelivery(topic, 0, offset, 1, ran_s, left_s, STACK)
+        RunningDelivery(topic, 0, offset, 1, ran_s, left_s, LONG_STACK)
         for offset, ran_s, left_s in times
     ]
     has(
@@ -56,7 +55,7 @@ def test_a_stuck_partition_is_three_clicks_away(run: Run, kafka: Kafka, look: Lo
     """From the overview: its group, the partition on top, and the page of what keeps it."""
     in_trouble(run, kafka)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.open(OVERVIEW)
         page = window.page
         page.get_by_role("rowheader", name="billing").get_by_role("link").click()
@@ -75,7 +74,7 @@ def test_the_map_is_renewed_and_what_is_open_stays_open(run: Run, kafka: Kafka, 
     """The words below it; no element that is as it was is replaced."""
     in_trouble(run, kafka)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}")
+        window = look(console.home)
         window.page.add_init_script(WATCH)
         window.open(ONE)
         page = window.page
@@ -104,34 +103,27 @@ def test_a_partition_can_be_read(
     """On a desk and on a phone, dark and light: nothing that axe knows of; all cells are seen."""
     in_trouble(run, kafka, topic)
     with console_of(run.listen) as console:
-        window = look(f"http://{console.host}", width=width, color_scheme=scheme)
+        window = look(console.home, width=width, color_scheme=scheme)
         window.open(f"{PARTITIONS}/billing/{topic}/0")
         for summary in window.page.locator("summary").all():
             summary.click()
-        assert window.overflow_px() <= 0
-        assert window.barriers() == []
+        window.readable("the partition")
         count, least_px, seen = window.page.evaluate(SIZES)
         assert (count, seen) == (240, True)
         assert least_px >= 10
         for kind in ("over", "blocked", "half", "running", "open", "partly", "settled"):
             expect(window.page.locator(f".legend i.{kind}")).to_have_count(1)
         window.open(f"/c/kafka/records/{topic}/0/100")
-        assert window.overflow_px() <= 0
-        assert window.barriers() == []
+        window.readable("the record")
         window.clean()
 
 
 @pytest.mark.kafka
-def test_a_partition_of_a_real_run(
-    make_stage: Callable[..., Stage], look: Callable[..., Window]
-) -> None:
+def test_a_partition_of_a_real_run(make_stage: Callable[..., Stage], look: Look) -> None:
     """A record that does not end keeps the floor; what is settled above it is drawn; it ends."""
     stage = make_stage(APP, partitions=1)
-    run = stage.run()
-    run.until(ready(run), "ready")
-    listen = run.logged("metrics and health on ").rpartition("http://")[2]
-    with console_of(listen, servers=stage.servers) as console:
-        window = look(f"http://{console.host}")
+    with console_of(listening(stage.run()), servers=stage.servers) as console:
+        window = look(console.home)
         page = window.page
         stage.produce(1, b"slow", key=b"b")
         window.open("/c/kafka/in-flight")

@@ -7,36 +7,24 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.window import Window
+from tests.browser.real_run import APP, listening
+from tests.browser.window import Look
 from tests.e2e.stage import Stage, ready
+from tests.monitoring.console.page_text import IN_FLIGHT, OVERVIEW
 from tests.monitoring.console.served_console import console_of
-from tests.monitoring.console.test_console_pages import IN_FLIGHT, OVERVIEW
 
 pytestmark = pytest.mark.kafka
 
-APP = """
-app = App("GROUP")
-
-
-@app.handler("TOPIC", ordering="key", retry=RetryPolicy.fixed("10m", None), breaker=None)
-async def bill(delivery: Delivery) -> None:
-    if delivery.value == b"bad":
-        raise RuntimeError("no price <b>here</b>")
-    while delivery.value == b"slow" and not opened("gate"):
-        await asyncio.sleep(0.05)
-"""
-
 
 def test_a_worker_is_killed_and_started_again_while_one_looks(
-    make_stage: Callable[..., Stage], look: Callable[..., Window]
+    make_stage: Callable[..., Stage], look: Look
 ) -> None:
     """First what is wrong with it, then that it is gone, then the same again; no page is loaded."""
     stage = make_stage(APP)
     run = stage.run()
-    run.until(ready(run), "ready")
-    listen = run.logged("metrics and health on ").rpartition("http://")[2]
+    listen = listening(run)
     with console_of(listen, servers=stage.servers) as console:
-        overview, in_flight = (look(f"http://{console.host}") for _ in range(2))
+        overview, in_flight = (look(console.home) for _ in range(2))
         overview.open(OVERVIEW)
         in_flight.open(IN_FLIGHT)
         expect(in_flight.page.get_by_text("No record is in flight.")).to_be_visible()

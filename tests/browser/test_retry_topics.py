@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from ackfloor_monitoring.console.access.roles import Role
-from tests.browser.test_acting import readable
-from tests.browser.window import NARROW, WIDE, Window
+from tests.browser.window import NARROW, WIDE, Look
 from tests.monitoring.console.served_console import console_of
 from tests.monitoring.console.waiting_stage import WaitingStage, run_of
 
@@ -20,16 +18,14 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
 def test_what_waits_is_made_due(
-    bootstrap_servers: str,
+    broker: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    look: Callable[..., Window],
+    look: Look,
     width: int,
     scheme: str,
 ) -> None:
     """From all retry topics to one cause that is due now; nothing on the way that axe knows of."""
-    monkeypatch.setenv("ACKFLOOR_BOOTSTRAP_SERVERS", bootstrap_servers)
-    stage = WaitingStage(bootstrap_servers)
+    stage = WaitingStage(broker)
     with (
         run_of(stage, tmp_path) as run,
         console_of(
@@ -39,25 +35,25 @@ def test_what_waits_is_made_due(
             token_files={run.listen: tmp_path / "token"},
         ) as served,
     ):
-        window = look(f"http://{served.host}", width=width, color_scheme=scheme)
+        window = look(served.home, width=width, color_scheme=scheme)
         page = window.page
         window.open("/")
         window.type_for("gr", "Retry topics")
-        readable(window, "all retry topics")
+        window.readable("all retry topics")
         page.get_by_role("link", name=stage.tier).first.click()
         expect(page.get_by_role("heading", name="7 match")).to_be_visible()
-        readable(window, "one retry topic")
+        window.readable("one retry topic")
         cause = page.get_by_role("row").filter(has_text="shop.Other")
         cause.get_by_role("link", name="2", exact=True).click()
         expect(page.get_by_role("heading", name="2 match")).to_be_visible()
         page.get_by_role("checkbox", name="all 2").check()
         page.get_by_role("button", name="Make due now").click()
         expect(page.get_by_text("2 of 2 records would be due now")).to_be_visible()
-        readable(window, "what would be done")
+        window.readable("what would be done")
         page.get_by_label("Why").fill("the bank is back")
         page.get_by_role("button", name="Do it").click()
         expect(page.get_by_text("2 of 2 records due now")).to_be_visible()
-        readable(window, "what was done")
+        window.readable("what was done")
         window.type_for("ga", "Actions")
         expect(page.get_by_role("row").filter(has_text=stage.tier)).to_contain_text("retry promote")
         window.clean()

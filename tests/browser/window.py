@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from axe_playwright_python.base import AXE_SCRIPT
@@ -17,6 +18,16 @@ PATIENCE_MS = 60_000
 TRIES = 10
 #: The widths of a desk and of a phone, in pixels.
 WIDE, NARROW = 1280, 390
+
+#: From the first moment, notes each element that a page replaces or takes out.
+WATCH = """document.addEventListener("DOMContentLoaded", () => {
+  window.gone = [];
+  new MutationObserver((changes) => {
+    for (const change of changes) {
+      for (const node of change.removedNodes) if (node.outerHTML) gone.push(node.outerHTML);
+    }
+  }).observe(document.getElementById("facts"), {childList: true, subtree: true});
+})"""
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -66,6 +77,15 @@ class Window:
         """Fail where it complained, or something came from elsewhere."""
         assert (self.complaints, self.strange) == ([], [])
 
+    def readable(self, what: str) -> None:
+        """Fail where something keeps people from using this page, or it is wider than the window.
+
+        Args:
+            what: it shows.
+        """
+        assert self.overflow_px() <= 0, what
+        assert self.barriers() == [], what
+
     def overflow_px(self) -> int:
         """By how much the page is wider than the window, with its styles."""
         self.page.wait_for_load_state()
@@ -89,3 +109,7 @@ class Window:
     def _asked(self, request: Request) -> None:
         if urlsplit(request.url)[:2] != urlsplit(self.home)[:2]:
             self.strange.append(request.url)
+
+
+#: Opens a window on the console at an address, of a width, a height and a taste.
+Look: TypeAlias = Callable[..., Window]

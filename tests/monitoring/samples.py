@@ -135,6 +135,8 @@ SNAPSHOT = Snapshot(
     worked_s=19.25,
     poll_limit_s=300.0,
 )
+#: Frames of a handler that hangs; a path without a place to break it.
+LONG_STACK = ("/app/" + "a-folder-of-a-long-name/" * 8 + "shop.py:12 pay", "/app/bank.py:3 charge")
 
 
 def snapshot(**changes: Any) -> Snapshot:

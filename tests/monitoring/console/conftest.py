@@ -8,7 +8,7 @@ import pytest
 
 from ackfloor.testing import KafkaCluster
 from ackfloor_monitoring.console.reads import searches
-from tests.monitoring.console.test_console_pages import kafka, run  # noqa: F401 -- fixtures
+from tests.monitoring.console.shown_cluster import kafka, run  # noqa: F401 -- fixtures
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,11 @@ class Console:
         """As a browser names it."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def home(self) -> str:
+        """Its address, without a path."""
+        return f"http://{self.host}"
+
     def connection(self) -> http.client.HTTPConnection:
         """To it."""
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

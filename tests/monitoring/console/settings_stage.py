@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+import pytest
 
 from ackfloor.launch import Launch
 from ackfloor.live.frames import Answer, Overdue, SettingsVersion
@@ -12,8 +17,11 @@ from ackfloor.live.run_control import PATH, ConfigControl
 from ackfloor.live.run_settings import RunSettings
 from ackfloor.runtime.supervision.channel import Kind
 from ackfloor.settings.layers import Layer
+from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from tests.framework.live.test_run_settings import shop
+from tests.monitoring.console.kept_notes import Notes, kept_notes
+from tests.monitoring.console.served_console import Console, console_of
 
 TOKEN = "s3cret" * 8
 
@@ -81,3 +89,36 @@ class SettingsRun:
         self._over.set()
         self._loop.join()
         self.metrics.stop()
+
+
+@pytest.fixture(autouse=True)
+def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Notes:
+    """Kept here, and not in Kafka."""
+    for name in [name for name in os.environ if name.startswith("ACKFLOOR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return kept_notes(monkeypatch)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SettingsRun, ...]]:
+    """Three of one group; the file of the last one says something else."""
+    monkeypatch.setenv("ACKFLOOR_KAFKA__PROPERTIES__SSL_KEY_PEM", "hush-hush")
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
+    made = []
+    for number, concurrency in enumerate((8, 8, 4)):
+        toml = tmp_path / f"{number}.toml"
+        toml.write_text(f"[handlers.bill]\nconcurrency = {concurrency}\n")
+        made.append(SettingsRun(toml))
+    yield tuple(made)
+    for each in made:
+        each.close()
+
+
+def console(
+    runs: tuple[SettingsRun, ...], role: Role = Role.admin
+) -> AbstractContextManager[Console]:
+    """A console of these runs, of which it has the tokens."""
+    listen = [run.listen for run in runs]
+    return console_of(*listen, role=role, token_files=dict.fromkeys(listen, Path("token")))

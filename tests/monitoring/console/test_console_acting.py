@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import html
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ from ackfloor.live.pause_orders import PauseAction, PauseControl
 from ackfloor.live.requests import Change
 from ackfloor.operations import (
     TOPIC,
-    ActionLog,
-    ActionNote,
     ActionState,
     BreakerAction,
     LaneMove,
@@ -33,72 +29,23 @@ from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.acts import retry_forms
-from ackfloor_monitoring.console.reads import cluster_facts, searches, waiting_records
+from ackfloor_monitoring.console.reads import searches, waiting_records
 from ackfloor_monitoring.console.reads.runs.run_names import RunNames
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.certificates import Authority
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
+from tests.monitoring.console.acting_stage import OF_BILL, console, notes, stages
+from tests.monitoring.console.kept_notes import Notes
+from tests.monitoring.console.page_text import OVERVIEW, words
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import OVERVIEW, words
 from tests.monitoring.samples import OPEN, handler, snapshot
+
+__all__ = ["notes", "stages"]
 
 LANES, HANDLERS, ACTIONS, ORDERS = (
     f"/c/kafka/{name}" for name in ("lanes", "handlers", "actions", "orders")
 )
-OF_BILL = (("group", "billing"), ("handler", "bill"))
-
-
-class Notes:
-    """What was noted; a test may have Kafka refuse it."""
-
-    def __init__(self) -> None:
-        self.written: list[ActionNote] = []
-        self.refuse_from = 1_000
-
-    def write(self, note: ActionNote) -> None:
-        """Note one."""
-        if len(self.written) >= self.refuse_from:
-            raise KafkaUnreachable("no broker takes a connection")
-        self.written.append(note)
-
-    @property
-    def states(self) -> list[ActionState]:
-        """How far the actions came."""
-        return [note.state for note in self.written]
-
-
-@pytest.fixture(autouse=True)
-def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Notes:
-    """Kept here, and not in Kafka."""
-    found = Notes()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ActionLog, "write", lambda _, note: found.write(note))
-    monkeypatch.setattr(ActionLog, "newest", lambda *_: list(reversed(found.written)))
-    monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.05)
-    monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.05)
-    monkeypatch.setattr(cluster_facts, "PATIENCE_S", 60.0)
-    return found
-
-
-@pytest.fixture
-def stages(tmp_path: Path) -> Iterator[tuple[Stage, Stage]]:
-    """Two runs of one group, whose lanes are blocked; the first has two workers."""
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    both = Stage((b"a", b"b"), (b"b",)), Stage((b"c",))
-    yield both
-    for stage in both:
-        stage.metrics.stop()
-
-
-def console(
-    stages: tuple[Stage, ...], role: Role = Role.operator, **more: Any
-) -> AbstractContextManager[Console]:
-    """A console of these runs, of which it has the tokens."""
-    runs = [stage.listen for stage in stages]
-    return console_of(*runs, role=role, token_files=dict.fromkeys(runs, Path("token")), **more)
 
 
 def confirmed(served: Console, asked: Answer, reason: str = "") -> Answer:

@@ -6,12 +6,10 @@ import asyncio
 import html
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,7 @@ from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.acks.tier_counts import TierCount
-from ackfloor.errors import KafkaUnreachable
-from ackfloor.observe import BlockedLanes, NoisyKeys, RunningDelivery
+from ackfloor.observe import RunningDelivery
 from ackfloor_monitoring.console import web
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
@@ -29,61 +26,12 @@ from ackfloor_monitoring.console.reads import cluster_facts, history
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.runs import last_answers
-from ackfloor_monitoring.metrics.run_metrics import RunMetrics
-from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from ackfloor_monitoring.serving.http_server import Response
 from tests.framework.kafka.wire import until
+from tests.monitoring.console.page_text import IN_FLIGHT, OVERVIEW, SCRIPT, Tags, words
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
-from tests.monitoring.samples import HANDLER, OPEN, handler, snapshot
-
-OVERVIEW, IN_FLIGHT = "/c/kafka/overview", "/c/kafka/in-flight"
-SCRIPT = '<script>alert("x")</script><img src=x onerror=alert(1)>'
-
-
-class Run:
-    """A run at an address."""
-
-    def __init__(self) -> None:
-        self.metrics = RunMetrics("billing", 1)
-        self.listen = self.metrics.start("127.0.0.1:0")
-        self.show()
-
-    def show(self, **changes: Any) -> None:
-        """Its worker reports how its handler is."""
-        quiet: dict[str, Any] = {
-            "blocked": BlockedLanes(), "quarantined": BlockedLanes(), "noisy_keys": NoisyKeys(),
-        }  # fmt: skip
-        worker = WorkerMetrics()
-        worker.snapshot(snapshot(handlers=(handler(**{**quiet, **changes}),), faults=()))
-        self.metrics.update(0, worker.report())
-
-
-class Kafka:
-    """What Kafka says: a test puts it in."""
-
-    def __init__(self) -> None:
-        self.looks: list[GroupLook] = [GroupLook("billing", 1, [progress(end=400)])]
-        self.answers = threading.Event()
-        self.answers.set()
-        self.error = ""
-        self.asked = 0
-        self.groups: tuple[object, Sequence[str]] = None, ()
-
-    def __call__(
-        self, _options: object, groups: object, more: Sequence[str]
-    ) -> Iterator[GroupLook]:
-        """Of all groups."""
-        self.asked += 1
-        self.groups = groups, more
-        self.answers.wait(60)
-        if self.error:
-            raise KafkaUnreachable(self.error)
-        yield from self.looks
-
-
-def progress(**changes: Any) -> Progress:
-    """A partition of the source, of which 100 records are settled."""
-    return Progress("billing", "orders", 0, "source", **{"start": 0, "floor": 100, **changes})
+from tests.monitoring.console.shown_cluster import Kafka, Run, progress
+from tests.monitoring.samples import HANDLER, OPEN
 
 
 @pytest.fixture(autouse=True)
@@ -92,45 +40,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cluster_facts, "RUNS_EVERY_S", 0.05)
     monkeypatch.setattr(cluster_facts, "KAFKA_EVERY_S", 0.05)
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    """One run whose worker has nothing to say."""
-    made = Run()
-    yield made
-    made.metrics.stop()
-
-
-@pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
-    """A cluster with one group."""
-    made = Kafka()
-    monkeypatch.setattr(cluster_facts, "looks", made)
-    yield made
-    made.answers.set()
-
-
-class Tags(HTMLParser):
-    """The names of all tags of a page, and the attributes that run scripts."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-        self.scripts: list[tuple[str, str | None]] = []
-        self.sources: list[str | None] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        """Note one."""
-        self.names.add(tag)
-        self.scripts += [each for each in attrs if each[0].startswith("on") or each[0] == "style"]
-        self.sources += [dict(attrs).get("src") for _ in (1,) if tag == "script"]
-
-
-def words(text: str) -> str:
-    """What a page says."""
-    return " ".join(re.sub("<[^>]+>", " ", text).split())
 
 
 def test_what_is_wrong_is_on_the_first_page(run: Run, kafka: Kafka) -> None:

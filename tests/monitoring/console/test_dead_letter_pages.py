@@ -30,8 +30,8 @@ from tests.monitoring.console.dead_letter_source import (
     DeadLetterSource,
     StoppedReading,
 )
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
-from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 
 PAGE = "/c/kafka/dead-letters"
 Serve = Callable[..., AbstractContextManager[Console]]

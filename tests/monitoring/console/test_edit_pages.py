@@ -22,8 +22,8 @@ from ackfloor_monitoring.console.acts.corrections.reveals import LOOK_S
 from ackfloor_monitoring.console.acts.kept_forms import Carrying, KeptForms
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.dead_letter_source import DLQ
+from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import Console
-from tests.monitoring.console.test_console_pages import words
 from tests.monitoring.console.test_dead_letter_pages import Serve, serve, source
 from tests.monitoring.console.test_reveals import EDITS, HIDES, PLACE, field, happened, reveal
 

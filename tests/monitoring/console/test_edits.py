@@ -27,8 +27,8 @@ from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import until
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 from tests.monitoring.console.test_redrives import confirm, ended, index, noted, stage
 from tests.monitoring.console.test_resumes import resume, shown
 from tests.monitoring.console.test_reveals import EDITS, field, reveal

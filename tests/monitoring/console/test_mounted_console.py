@@ -33,10 +33,12 @@ from ackfloor_monitoring.console.rendering import TEMPLATES
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from tests.certificates import Authority
 from tests.framework.cli.lanes.test_lanes import Stage
+from tests.monitoring.console.acting_stage import OF_BILL, notes, stages
+from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.mounted_console import PREFIX, cluster, outer_app, served
+from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console
-from tests.monitoring.console.test_console_acting import OF_BILL, Notes, notes, stages
-from tests.monitoring.console.test_console_pages import Kafka, Run, words
+from tests.monitoring.console.shown_cluster import Kafka, Run
 
 __all__ = ["notes", "stages"]
 

@@ -18,15 +18,9 @@ from ackfloor_monitoring.console.pages.partitions.ack_cells import CELLS, ack_ma
 from ackfloor_monitoring.console.reads import cluster_facts
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import NOWHERE, console_of
-from tests.monitoring.console.test_console_pages import (
-    SCRIPT,
-    Kafka,
-    Run,
-    Tags,
-    progress,
-    words,
-)
+from tests.monitoring.console.shown_cluster import Kafka, Run, progress
 from tests.monitoring.samples import HANDLER, NOW_MS, handler, partition, snapshot
 
 PARTITIONS, ONE = "/c/kafka/partitions", "/c/kafka/partitions/billing/orders/0"

@@ -29,8 +29,10 @@ from tests.e2e.prometheus import Prometheus as Server
 from tests.e2e.prometheus import needs_prometheus
 from tests.framework.kafka.wire import until
 from tests.monitoring.alerts.test_rules import needs_promtool
+from tests.monitoring.console.page_text import OVERVIEW, words
 from tests.monitoring.console.served_console import console_of
-from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run, progress, quick, words
+from tests.monitoring.console.shown_cluster import Kafka, Run, progress
+from tests.monitoring.console.test_console_pages import quick
 
 __all__ = ["quick"]
 

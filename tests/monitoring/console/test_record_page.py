@@ -40,8 +40,9 @@ from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
 from ackfloor_monitoring.console.reads.settled_copies import SettledCopies
 from tests.monitoring.console.dead_letter_source import DLQ, FIRST_MS, DeadLetterSource
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
-from tests.monitoring.console.test_console_pages import SCRIPT, Kafka, Run, Tags, words
+from tests.monitoring.console.shown_cluster import Kafka, Run
 from tests.monitoring.console.test_partition_pages import has, in_flight
 from tests.monitoring.samples import HANDLER, NOW_MS, partition
 

@@ -24,8 +24,8 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import options, recreate, until
+from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import words
 from tests.redrive_stage import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("console")]

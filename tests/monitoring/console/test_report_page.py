@@ -10,8 +10,8 @@ import pytest
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.reads import spark_report
 from ackfloor_monitoring.console.reads.spark_report import NoReport, SparkReport
+from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import NOWHERE, console_of
-from tests.monitoring.console.test_console_pages import words
 
 PAGE, FILE = "/c/kafka/report", "/c/kafka/report/file"
 TEXT = "<!doctype html><title>Failures</title><script>const FIGURES = {}</script>"

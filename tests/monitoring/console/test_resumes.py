@@ -22,8 +22,8 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.acts.resumes import _refuse_busy
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import until
+from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import words
 from tests.monitoring.console.test_redrives import (
     asked,
     confirm,

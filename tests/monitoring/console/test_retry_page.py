@@ -27,8 +27,8 @@ from tests.e2e.stage import Stage as RealStage
 from tests.e2e.stage import ready
 from tests.e2e.test_retry_early import WAITING
 from tests.framework.kafka.wire import committed_records, options, until
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import Answer, Console, console_of
-from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 from tests.monitoring.console.waiting_stage import WaitingRun, WaitingStage, run_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("console")]

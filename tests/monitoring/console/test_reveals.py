@@ -16,8 +16,8 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.pages import dead_letter_page
 from tests.monitoring.console.dead_letter_source import DLQ, DeadLetterSource
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import Answer, Console
-from tests.monitoring.console.test_console_pages import SCRIPT, Tags, words
 from tests.monitoring.console.test_dead_letter_pages import Serve, serve, source
 
 __all__ = ["serve", "source"]

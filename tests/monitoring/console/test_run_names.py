@@ -11,10 +11,9 @@ import pytest
 
 from ackfloor.operations.run_client import Address, NoAddress, address_of
 from ackfloor_monitoring.console.reads.runs.run_names import RunNames, addresses, checked
+from tests.monitoring.console.page_text import OVERVIEW, words
 from tests.monitoring.console.served_console import console_of
-from tests.monitoring.console.test_console_pages import OVERVIEW, Kafka, Run, kafka, run, words
-
-__all__ = ["kafka", "run"]
+from tests.monitoring.console.shown_cluster import Kafka, Run
 
 
 class Dns:

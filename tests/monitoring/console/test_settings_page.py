@@ -3,93 +3,32 @@
 from __future__ import annotations
 
 import html
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from ackfloor.errors import KafkaUnreachable
 from ackfloor.live.frames import Overdue
 from ackfloor.operations import (
-    ActionFilter,
-    ActionLog,
-    ActionNote,
     ActionState,
     EffectiveSettings,
     SettingValue,
     new_note,
 )
-from ackfloor.operations.action_notes import latest_of_each
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.acts.change_effects import effect_of
 from ackfloor_monitoring.console.reads.group_settings import BUILT_IN, sections_of
+from tests.monitoring.console.kept_notes import Notes
+from tests.monitoring.console.page_text import SCRIPT, Tags, words
 from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
-from tests.monitoring.console.settings_stage import TOKEN, SettingsRun
-from tests.monitoring.console.test_console_pages import SCRIPT, Run, Tags, words
+from tests.monitoring.console.settings_stage import TOKEN, SettingsRun, console, notes, runs
+from tests.monitoring.console.shown_cluster import Run
+
+__all__ = ["notes", "runs"]
 
 SETTINGS, CHANGES = "/c/kafka/settings", "/c/kafka/changes"
 CONCURRENCY = (("group", "billing"), ("setting", "handlers.bill.concurrency"))
-
-
-class Notes:
-    """What was noted; a test may have Kafka refuse it."""
-
-    def __init__(self) -> None:
-        self.written: list[ActionNote] = []
-        self.away = ""
-
-    def write(self, note: ActionNote) -> None:
-        """Note one."""
-        if self.away:
-            raise KafkaUnreachable(self.away)
-        self.written.append(note)
-
-    def newest(self, wanted: ActionFilter, limit: int) -> list[ActionNote]:
-        """As Kafka has them."""
-        if self.away:
-            raise KafkaUnreachable(self.away)
-        notes = latest_of_each(reversed(self.written))
-        return [note for note in notes if wanted.matches(note)][:limit]
-
-
-@pytest.fixture(autouse=True)
-def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Notes:
-    """Kept here, and not in Kafka."""
-    found = Notes()
-    for name in [name for name in os.environ if name.startswith("ACKFLOOR_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ActionLog, "write", lambda _, note: found.write(note))
-    monkeypatch.setattr(ActionLog, "newest", lambda _, *asked: found.newest(*asked))
-    return found
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[SettingsRun, ...]]:
-    """Three of one group; the file of the last one says something else."""
-    monkeypatch.setenv("ACKFLOOR_KAFKA__PROPERTIES__SSL_KEY_PEM", "hush-hush")
-    (tmp_path / "token").write_text(TOKEN)
-    (tmp_path / "token").chmod(0o600)
-    made = []
-    for number, concurrency in enumerate((8, 8, 4)):
-        toml = tmp_path / f"{number}.toml"
-        toml.write_text(f"[handlers.bill]\nconcurrency = {concurrency}\n")
-        made.append(SettingsRun(toml))
-    yield tuple(made)
-    for each in made:
-        each.close()
-
-
-def console(
-    runs: tuple[SettingsRun, ...], role: Role = Role.admin
-) -> AbstractContextManager[Console]:
-    """A console of these runs, of which it has the tokens."""
-    listen = [run.listen for run in runs]
-    return console_of(*listen, role=role, token_files=dict.fromkeys(listen, Path("token")))
 
 
 def confirmed(served: Console, asked: Answer, reason: str = "fewer at once") -> str:
