@@ -163,6 +163,7 @@ ALSO: Final = {
             "ackfloor.cli.lanes.lane_list",
             "ackfloor.cli.progress.partition_rows",
             "ackfloor.cli.run.inflight",
+            "ackfloor.cli.shared.command_options",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.run_address",
             "ackfloor.cli.shared.run_tokens",

@@ -28,8 +28,8 @@ from ackfloor.settings.layers import find_file
 
 log = logging.getLogger("ackfloor.reload")
 
-#: The variable of `--reload`, which the run must not see.
-VARIABLE = "ACKFLOOR_RUN_RELOAD"
+#: The option, and its variable: the run must see neither.
+OPTION, VARIABLE = "--reload", "ACKFLOOR_RUN_RELOAD"
 LOOK_S = 0.5
 TICK_S = 0.05
 #: After these exit codes the run is not started again: asked to stop, or no broker in time.
@@ -41,7 +41,7 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
 
     Args:
         app: MODULE:APP.
-        options: of `ackfloor run`, by flag; None and False are not given, a list is repeated.
+        options: of `ackfloor run`, by flag; None and False are not given, of a sequence each is.
         config: the settings file that was given.
 
     Raises:
@@ -51,26 +51,29 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
     folder = Path.cwd()
     if not is_watched(app.partition(":")[0], folder):
         raise ConfigError(
-            "--reload", app, f"the module is not below {folder}, so no change would be noticed",
+            OPTION, app, f"the module is not below {folder}, so no change would be noticed",
             "start the run in the folder that has the app, or leave --reload out",
         )  # fmt: skip
     style = "json" if options.get("--log-format") == "json" else "text"
     set_up_logging("info", style, "reload")
-    command = [sys.executable, "-m", "ackfloor.cli.reloaded"]
-    arguments = [app, *_arguments(options)]
+    program = [sys.executable, "-m", "ackfloor.cli.reloaded"]
+    given = [app, *arguments(options)]
     reloader = Reloader(
-        lambda lifeline: [*command, str(lifeline), *arguments],
+        lambda lifeline: [*program, str(lifeline), *given],
         lambda: looks(folder, find_file(config, os.environ)),
     )
     return reloader.run()
 
 
-def _arguments(options: Mapping[str, object]) -> Iterator[str]:
+def arguments(options: Mapping[str, object]) -> Iterator[str]:
+    """The options as a command line has them, `--reload` left out."""
     for flag, value in options.items():
+        if value is None or value is False or flag == OPTION:
+            continue
         if value is True:
             yield flag
-        elif value is not None and value is not False:
-            for each in value if isinstance(value, list) else [value]:
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
                 yield from (flag, str(each))
 
 

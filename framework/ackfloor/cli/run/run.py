@@ -19,12 +19,8 @@ from typing import Annotated
 import typer
 
 from ackfloor.cli.run.reload import run_reloading
-from ackfloor.cli.shared.parameters import (
-    AppArgument,
-    FactoryOption,
-    FileOption,
-    ServersOption,
-)
+from ackfloor.cli.run.run_options import GivenSettings, given_options
+from ackfloor.cli.shared.parameters import AppArgument, FactoryOption, FileOption
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.errors import ConfigError, StartError
 from ackfloor.launch import Launch
@@ -52,34 +48,8 @@ log = logging.getLogger("ackfloor.run")
 
 def run(
     app: AppArgument,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes.", show_default="1")
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            help="Where /metrics, /livez, /readyz and /state are served, as HOST:PORT.",
-            show_default="127.0.0.1:9600",
-        ),
-    ] = None,
-    tls_certificate: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Serve them over TLS with this certificate, and those it is signed by.",
-            show_default="app.tls_certificate, else plain HTTP",
-        ),
-    ] = None,
-    tls_key: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="The certificate's key.",
-            show_default="in the same file",
-        ),
-    ] = None,
+    given: GivenSettings,
+    context: typer.Context,
     factory: FactoryOption = False,
     reload: Annotated[
         bool,
@@ -100,45 +70,15 @@ def run(
         ),
     ] = None,
     config: FileOption = None,
-    bootstrap_servers: ServersOption = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error.", show_default="info")
-    ] = None,
-    log_format: Annotated[
-        str | None, typer.Option(help="text or json.", show_default="text")
-    ] = None,
 ) -> None:
     """Run an app's handlers until asked to stop.
 
     SIGTERM or SIGINT drains: no new deliveries, running handlers may finish, floors are
     committed. A second one stops now.
     """
-    flags = {
-        "kafka.bootstrap_servers": bootstrap_servers,
-        "app.workers": workers,
-        "app.listen": listen,
-        "app.tls_certificate": None if tls_certificate is None else str(tls_certificate),
-        "app.tls_key": None if tls_key is None else str(tls_key),
-        "app.log_level": log_level,
-        "app.log_format": log_format,
-    }
-    given = {name: value for name, value in flags.items() if value is not None}
     wait = _wait(connect_timeout)
     if reload:
-        options = {
-            "--workers": workers,
-            "--listen": listen,
-            "--tls-certificate": tls_certificate,
-            "--tls-key": tls_key,
-            "--factory": factory,
-            "--only": only,
-            "--connect-timeout": connect_timeout,
-            "--config": config,
-            "--bootstrap-servers": bootstrap_servers,
-            "--log-level": log_level,
-            "--log-format": log_format,
-        }
-        raise typer.Exit(run_reloading(app, options, config))
+        raise typer.Exit(run_reloading(app, given_options(context), config))
     with _starting():
         code = _supervised(app, given, factory, only or [], wait, config)
     raise typer.Exit(code)

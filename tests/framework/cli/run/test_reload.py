@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from ackfloor.cli.main import cli
+from ackfloor.cli.run import run as run_command
+from ackfloor.cli.run.reload import arguments
 from ackfloor.cli.run.reload_watch import changed, is_watched, looks, named
 from ackfloor.runtime.supervision.exit_codes import Exit
 from tests.framework.cli.command import PATIENCE_S, Running, ackfloor
@@ -43,6 +47,34 @@ def test_many_changes_are_told_in_a_few_words() -> None:
     """A change of branch may be a hundred files."""
     assert named(["a.py"]) == "a.py"
     assert named(["a.py", "b.py", "c.py", "d.py", "e.py"]) == "a.py, b.py, c.py and 2 more"
+
+
+def test_the_run_gets_every_option_but_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever options `run` has; `--reload` would start runs without end."""
+    got: list[Mapping[str, object]] = []
+
+    def noted(_app: str, options: Mapping[str, object], _config: Path | None) -> int:
+        got.append(options)
+        return Exit.OK
+
+    monkeypatch.setattr(run_command, "run_reloading", noted)
+    write(tmp_path, "shop.pem", "ackfloor.toml")
+    given = {
+        "--workers": "2", "--listen": "127.0.0.1:0", "--tls-key": f"{tmp_path / 'shop.pem'}",
+        "--tls-certificate": f"{tmp_path / 'shop.pem'}", "--connect-timeout": "3s",
+        "--config": f"{tmp_path / 'ackfloor.toml'}", "--bootstrap-servers": NOWHERE,
+        "--log-level": "debug", "--log-format": "json",
+    }  # fmt: skip
+    flat = [each for pair in given.items() for each in pair]
+    words = ["run", "shop:app", *flat, "--only", "bill", "--only", "ship", "--factory", "--reload"]
+    assert CliRunner().invoke(cli, words).exit_code == Exit.OK
+    [options] = got
+    assert set(options) == {*given, "--only", "--factory", "--reload"}, "an option is not tried"
+    passed_on = list(arguments(options))
+    assert sorted(passed_on) == sorted([*flat, "--only", "bill", "--only", "ship", "--factory"])
+    assert passed_on[passed_on.index("--workers") + 1] == "2"
 
 
 def write(folder: Path, *names: str) -> None:
