@@ -7,12 +7,12 @@ Another run of the same group has another address and needs an order of its own.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from ackfloor.cli.breaker.breaker_show import show
-from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.command_options import Commands, Made
 from ackfloor.cli.shared.noting import Noting, end_by_workers
 from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption, SettingsSource
 from ackfloor.cli.shared.run_address import (
@@ -43,6 +43,32 @@ _For = Annotated[
 ]
 _Reason = Annotated[str | None, typer.Option(help="Why; `show` and /readyz show it.")]
 
+
+class _Run(NamedTuple):
+    """The run that gets an order, and how its answer is shown."""
+
+    address: str
+    token: str
+    source: SettingsSource | None
+    output: Output
+
+
+def _terms(for_: _For = None, reason: _Reason = None) -> dict[str, Any]:
+    return order_terms(for_, reason)
+
+
+def _run(
+    listen: ListenOption = None,
+    token_file: TokenFileOption = None,
+    config: RunConfigOption = None,
+    output: OutputOption = Output.table,
+) -> _Run:
+    return _Run(*credentials(listen, token_file, config), config, output)
+
+
+_TermsOption = Annotated[dict[str, Any], Made(_terms)]
+_RunOption = Annotated[_Run, Made(_run)]
+
 _DONE = {
     Action.OPEN: "kept open",
     Action.CLOSE: "kept closed",
@@ -53,77 +79,45 @@ breaker_app.command()(show)
 
 
 @breaker_app.command("open")
-def open_(
-    handler: _Handler,
-    for_: _For = None,
-    reason: _Reason = None,
-    listen: ListenOption = None,
-    token_file: TokenFileOption = None,
-    config: RunConfigOption = None,
-    output: OutputOption = Output.table,
-) -> None:
+def open_(handler: _Handler, terms: _TermsOption, run: _RunOption) -> None:
     """Keep a handler's breaker open in all workers of the run: only single records are tried.
 
     Failed records go to the retry topics at most at its park rate, and successes don't close it.
     Exits with 5 if a worker has not answered or has refused.
     """
-    terms = order_terms(for_, reason)
-    run = credentials(listen, token_file, config)
-    _force(run, Action.OPEN, handler, terms, output, config)
+    _force(run, Action.OPEN, handler, terms)
 
 
 @breaker_app.command()
-def close(
-    handler: _Handler,
-    for_: _For = None,
-    reason: _Reason = None,
-    listen: ListenOption = None,
-    token_file: TokenFileOption = None,
-    config: RunConfigOption = None,
-    output: OutputOption = Output.table,
-) -> None:
+def close(handler: _Handler, terms: _TermsOption, run: _RunOption) -> None:
     """Keep a handler's breaker closed in all workers of the run: failures follow the retry policy.
 
     However many fail, it does not open: withheld records go to the retry topics and, at the end of
     their policy, to the dead-letter topic. Exits with 5 if a worker has not answered or has
     refused.
     """
-    terms = order_terms(for_, reason)
-    run = credentials(listen, token_file, config)
-    _force(run, Action.CLOSE, handler, terms, output, config)
+    _force(run, Action.CLOSE, handler, terms)
 
 
 @breaker_app.command()
-def auto(
-    handler: _Handler,
-    listen: ListenOption = None,
-    token_file: TokenFileOption = None,
-    config: RunConfigOption = None,
-    output: OutputOption = Output.table,
-) -> None:
+def auto(handler: _Handler, run: _RunOption) -> None:
     """Return a handler's breaker to automatic, beginning with the state it has.
 
     Exits with 5 if a worker has not answered or has refused.
     """
-    run = credentials(listen, token_file, config)
-    _force(run, Action.AUTO, handler, {}, output, config)
+    _force(run, Action.AUTO, handler, {})
 
 
-def _force(
-    run: tuple[str, str],
-    action: Action,
-    handler: str,
-    terms: dict[str, Any],
-    output: Output,
-    source: SettingsSource | None,
-) -> None:
-    given = {"for_s": terms.get("for_s"), "runs": [run[0]]}
-    with Noting(source, f"breaker {action}", terms.get("reason"), given).of([handler]) as ending:
+def _force(run: _Run, action: Action, handler: str, terms: dict[str, Any]) -> None:
+    given = {"for_s": terms.get("for_s"), "runs": [run.address]}
+    noting = Noting(run.source, f"breaker {action}", terms.get("reason"), given)
+    with noting.of([handler]) as ending:
         body = {"action": action, "handler": handler, **terms}
-        answer = post(*run, PATH, body, trust_of(source, run[0]))
+        trust = trust_of(run.source, run.address)
+        answer = post(run.address, run.token, PATH, body, trust)
         workers = answer["workers"]
         end_by_workers(ending, workers)
-    if output is Output.json:
+    if run.output is Output.json:
         typer.echo(json.dumps(answer, indent=2))
     else:
         for_s = answer["for_s"]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from ackfloor.cli.handlers.handler_list import ls
-from ackfloor.cli.shared.command_options import Commands
+from ackfloor.cli.shared.command_options import Commands, Made
 from ackfloor.cli.shared.noting import Noting
 from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption, SettingsSource
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
@@ -44,57 +44,66 @@ _For = Annotated[
 ]
 _Reason = Annotated[str | None, typer.Option(help="Why; `handlers ls` and /readyz show it.")]
 
-_DONE = {PauseAction.PAUSE: "paused", PauseAction.RESUME: "resumed"}
+
+class _How(NamedTuple):
+    """The runs that get an order, and how what they did is shown."""
+
+    runs: Runs
+    source: SettingsSource | None
+    output: Output
 
 
-@handlers_app.command()
-def pause(
-    handler: _Handler,
-    for_: _For = None,
-    reason: _Reason = None,
+def _how(
     listen: ListensOption = None,
     token_file: TokenFileOption = None,
     config: RunConfigOption = None,
     output: OutputOption = Output.table,
-) -> None:
+) -> _How:
+    return _How(runs_with_tokens(listen, token_file, config), config, output)
+
+
+def _terms(for_: _For = None, reason: _Reason = None) -> dict[str, Any]:
+    return order_terms(for_, reason)
+
+
+_HowOption = Annotated[_How, Made(_how)]
+_TermsOption = Annotated[dict[str, Any], Made(_terms)]
+
+_DONE = {PauseAction.PAUSE: "paused", PauseAction.RESUME: "resumed"}
+
+
+@handlers_app.command()
+def pause(handler: _Handler, terms: _TermsOption, how: _HowOption) -> None:
     """Start nothing more of a handler, in all workers of the runs, also in those that start later.
 
     What runs may end; everything else stays open, spends no attempt, and goes on when it is
     resumed: also redeliveries and trials of the circuit breaker. /readyz has a note, and the run
     stays ready. Exits with 5 if a worker has not answered or has refused, and with 1 if all have.
     """
-    order = HandlerPause(PauseAction.PAUSE, handler, **order_terms(for_, reason))
-    _order(order, runs_with_tokens(listen, token_file, config), output, config)
+    _order(HandlerPause(PauseAction.PAUSE, handler, **terms), how)
 
 
 @handlers_app.command()
-def resume(
-    handler: _Handler,
-    listen: ListensOption = None,
-    token_file: TokenFileOption = None,
-    config: RunConfigOption = None,
-    output: OutputOption = Output.table,
-) -> None:
+def resume(handler: _Handler, how: _HowOption) -> None:
     """Let a paused handler go on, in all workers of the runs; one that goes on already does so.
 
     A pause that the handler asked for itself goes on. Exits with 5 if a worker has not answered or
     has refused, and with 1 if all have.
     """
-    order = HandlerPause(PauseAction.RESUME, handler)
-    _order(order, runs_with_tokens(listen, token_file, config), output, config)
+    _order(HandlerPause(PauseAction.RESUME, handler), how)
 
 
-def _order(order: HandlerPause, runs: Runs, output: Output, source: SettingsSource | None) -> None:
+def _order(order: HandlerPause, how: _How) -> None:
     """Have all runs pause or resume a handler, note it, and say what they did.
 
     Raises:
         ControlFailed: the only run does not answer, or refuses.
         typer.Exit: not every worker did it.
     """
-    noting = Noting(source, order.name, order.reason, order.arguments(runs))
+    noting = Noting(how.source, order.name, order.reason, order.arguments(how.runs))
     with noting.of([order.handler]) as ending:
-        outcome = order.act(runs, ending)
-    if output is Output.json:
+        outcome = order.act(how.runs, ending)
+    if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     else:
         _print(outcome)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from ackfloor.cli.lanes.lane_commands import How, move_heads
+from ackfloor.cli.shared.command_options import Made
 from ackfloor.cli.shared.confirmation import confirm
 from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
@@ -51,7 +52,16 @@ _Places = Annotated[
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]
 
 
-def promote(
+class _Asked(NamedTuple):
+    """Which waiting records are meant, and how something is done to them."""
+
+    meant: Places
+    wanted: DeadLetterFilter
+    how: How
+    brokers: Brokers
+
+
+def _asked(
     places: _Places,
     wanted: FilterOptions,
     dry_run: _DryRun = False,
@@ -61,7 +71,16 @@ def promote(
     because: ReasonOption = None,
     brokers: RunBrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
-) -> None:
+) -> _Asked:
+    meant = Places.of(places)
+    how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
+    return _Asked(meant, wanted, how, brokers)
+
+
+_AskedOption = Annotated[_Asked, Made(_asked)]
+
+
+def promote(asked: _AskedOption) -> None:
     """Make waiting records due now, through the run whose workers hold them.
 
     Each stays the same delivery; only its wait ends. Those that wait behind another one of their
@@ -69,37 +88,23 @@ def promote(
     block a key or partition, as `lanes ls` prints them. Exits with 5 if some of them were not
     waiting in a worker of these runs.
     """
-    meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
-    if is_retry_topic(meant.topic):
-        _carry_out(_move(Action.PROMOTE, meant, wanted, brokers), how, brokers)
+    if is_retry_topic(asked.meant.topic):
+        _carry_out(_move(Action.PROMOTE, asked), asked)
     else:
-        _move_heads(LaneAction.RETRY, meant, wanted, how, brokers.source, "retry promote")
+        _move_heads(LaneAction.RETRY, asked, "retry promote")
 
 
-def bury(
-    places: _Places,
-    wanted: FilterOptions,
-    dry_run: _DryRun = False,
-    yes: YesOption = False,
-    listen: ListensOption = None,
-    token_file: TokenFileOption = None,
-    because: ReasonOption = None,
-    brokers: RunBrokersOption = OF_SETTINGS,
-    output: OutputOption = Output.table,
-) -> None:
+def bury(asked: _AskedOption) -> None:
     """Dead-letter waiting records without another attempt, through the run that holds them.
 
     Their cause is their last error; the reason becomes dead_letter. Records of a source topic are
     those that block a key or partition, as `lanes ls` prints them. Exits with 5 if some of them
     were not waiting in a worker of these runs.
     """
-    meant = Places.of(places)
-    how = How.of(dry_run, yes, listen, token_file, brokers.source, output, because)
-    if is_retry_topic(meant.topic):
-        _carry_out(_move(Action.BURY, meant, wanted, brokers), how, brokers)
+    if is_retry_topic(asked.meant.topic):
+        _carry_out(_move(Action.BURY, asked), asked)
     else:
-        _move_heads(LaneAction.DEAD_LETTER, meant, wanted, how, brokers.source, "retry bury")
+        _move_heads(LaneAction.DEAD_LETTER, asked, "retry bury")
 
 
 def is_retry_topic(topic: str) -> bool:
@@ -108,19 +113,13 @@ def is_retry_topic(topic: str) -> bool:
     return parsed is not None and parsed.delay_s is not None
 
 
-def _move_heads(
-    action: LaneAction,
-    meant: Places,
-    wanted: DeadLetterFilter,
-    how: How,
-    source: SettingsSource,
-    command: str,
-) -> None:
+def _move_heads(action: LaneAction, asked: _Asked, command: str) -> None:
     """The same for records of a source topic: those that block their lane."""
+    meant, how, source = asked.meant, asked.how, asked.brokers.source
     if meant.only is None:
         fix = f"name its records, such as {meant.topic}/0/17, or use `ackfloor lanes`"
         raise typer.BadParameter(f"{meant.topic!r} is no retry topic: {fix}")
-    if wanted != DeadLetterFilter():
+    if asked.wanted != DeadLetterFilter():
         raise typer.BadParameter("records that block a lane are named; leave out what selects them")
     readers = {name for run in how.runs.tokens for name in _readers(run, meant.topic, how, source)}
     if not readers:
@@ -147,20 +146,22 @@ def _readers(run: str, topic: str, how: How, source: SettingsSource) -> set[str]
     }
 
 
-def _move(action: Action, meant: Places, wanted: DeadLetterFilter, brokers: Brokers) -> RetryMove:
+def _move(action: Action, asked: _Asked) -> RetryMove:
     """The order about those of the topic's open records that are meant."""
     from ackfloor.dead_letters.kafka.retry_topic import RetryTopics
 
+    meant, wanted = asked.meant, asked.wanted
     misses = Misses(wanted)
-    with closing(counted(RetryTopics(brokers.options()).open(meant.topic), meant.topic)) as records:
+    opened = RetryTopics(asked.brokers.options()).open(meant.topic)
+    with closing(counted(opened, meant.topic)) as records:
         chosen = choose_waiting(records, meant.only, misses.matches, LEAVES[action])
     misses.tell()
-    asked = {"places": meant.texts(), "filter": wanted.to_dict()}
-    return RetryMove(action, meant.topic, chosen, asked)
+    noted = {"places": meant.texts(), "filter": wanted.to_dict()}
+    return RetryMove(action, meant.topic, chosen, noted)
 
 
-def _carry_out(move: RetryMove, how: How, brokers: Brokers) -> None:
-    count = len(move.chosen)
+def _carry_out(move: RetryMove, asked: _Asked) -> None:
+    count, how = len(move.chosen), asked.how
     if move.chosen.left:
         typer.secho(f"{move.chosen.left:,} {LEFT[move.action]}", err=True)
     if count and not (how.dry_run or how.yes):
@@ -169,7 +170,7 @@ def _carry_out(move: RetryMove, how: How, brokers: Brokers) -> None:
     if how.dry_run:
         outcome = move.judge(how.runs)
     else:
-        noting = Noting(brokers, move.name, how.reason, move.asked)
+        noting = Noting(asked.brokers, move.name, how.reason, move.asked)
         with noting.of([move.topic], group=move.group) as ending:
             outcome = move.act(how.runs, ending)
     _tell(outcome, how)

@@ -6,11 +6,13 @@ They stay in Kafka unchanged. A disposition is written for each, which hides it.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ackfloor.cli.shared.command_options import Made
 from ackfloor.cli.shared.noting import Noting, ReasonOption
 from ackfloor.cli.shared.parameters import (
     OF_SETTINGS,
@@ -37,7 +39,56 @@ from ackfloor.dead_letters.rules.redrive_rules import Order
 from ackfloor.redrive import job_name, operator
 
 
-def discard(
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which dead letters are meant, and how they are disposed of."""
+
+    places: Places
+    wanted: DeadLetterFilter
+    most: int | None
+    foreign: bool
+    dry_run: bool
+    yes: bool
+    because: str | None
+    brokers: Brokers
+    output: Output
+
+    def order(self, action: Disposition, to: str = "") -> Order:
+        """To dispose of them so."""
+        job, topic = job_name(), self.places.topic
+        return Order(topic, to, job, operator(), None, self.most, action=action)
+
+    def noting(self, command: str, order: Order) -> Noting:
+        """What is noted of it; raises SettingError where the reason is too long."""
+        given = {
+            "places": self.places.texts(),
+            "filter": self.wanted.to_dict(),
+            "file": order.to or None,
+            "max": order.limit,
+        }
+        return Noting(self.brokers, command, self.because, given)
+
+    def part(self, reading: DeadLetterSelection, order: Order) -> Part:
+        """What is to be disposed of.
+
+        Raises:
+            RedriveRefused: no header marks these as dead letters, or they can't be read.
+        """
+        from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
+
+        job = RedriveJob(reading.options, order)
+        chosen = reading.choose(self.places, self.wanted)
+        if not self.foreign:
+            chosen.refuse_unmarked(self.places.topic)
+        return Part(job, chosen.offsets)
+
+    def carry_out(self, part: Part, noting: Noting) -> None:
+        """Do it, once it is confirmed; raises typer.Exit where not all was done."""
+        as_json = self.output is Output.json
+        carry_out([part], dry_run=self.dry_run, yes=self.yes, as_json=as_json, noting=noting)
+
+
+def _asked(
     places: PlacesArgument,
     wanted: FilterOptions,
     most: MaxOption = None,
@@ -47,88 +98,40 @@ def discard(
     because: ReasonOption = None,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
-) -> None:
+) -> _Asked:
+    meant = Places.of(places)
+    return _Asked(meant, wanted, most, foreign, dry_run, yes, because, brokers, output)
+
+
+_AskedOption = Annotated[_Asked, Made(_asked)]
+
+
+def discard(asked: _AskedOption) -> None:
     """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
-    reading = DeadLetterSelection.open(brokers)
-    order = Order(
-        Places.of(places).topic, "", job_name(), operator(), None, most,
-        action=Disposition.DISCARDED,
-    )  # fmt: skip
-    noting = _noting("dlq discard", brokers, order, Places.of(places), wanted, because)
-    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
-    carry_out([part], dry_run=dry_run, yes=yes, as_json=output is Output.json, noting=noting)
+    reading = DeadLetterSelection.open(asked.brokers)
+    order = asked.order(Disposition.DISCARDED)
+    noting = asked.noting("dlq discard", order)
+    asked.carry_out(asked.part(reading, order), noting)
 
 
 def archive(
-    places: PlacesArgument,
-    wanted: FilterOptions,
+    asked: _AskedOption,
     file: Annotated[
         Path, typer.Option(help="Where they are kept, as `dlq export` writes them; appended to.")
     ],
-    most: MaxOption = None,
-    foreign: ForeignOption = False,
-    dry_run: DryRunOption = False,
-    yes: YesOption = False,
-    because: ReasonOption = None,
-    brokers: BrokersOption = OF_SETTINGS,
-    output: OutputOption = Output.table,
 ) -> None:
     """Write dead letters to a file, and note them as archived: hidden, and sent nowhere again.
 
     Each is on the disk before it is noted. What [redaction] takes away is not in the file.
     """
-    reading = DeadLetterSelection.open(brokers)
-    order = Order(
-        Places.of(places).topic, str(file.absolute()), job_name(), operator(), None, most,
-        action=Disposition.ARCHIVED,
-    )  # fmt: skip
-    noting = _noting("dlq archive", brokers, order, Places.of(places), wanted, because)
-    part = _part(reading, order, Places.of(places), wanted, foreign=foreign)
+    reading = DeadLetterSelection.open(asked.brokers)
+    order = asked.order(Disposition.ARCHIVED, str(file.absolute()))
+    noting = asked.noting("dlq archive", order)
+    part = asked.part(reading, order)
     if reading.rules.active:
         typer.secho("what [redaction] takes away will not be in the file", err=True)
     with ExitStack() as stack:
-        if not dry_run:
+        if not asked.dry_run:
             kept = stack.enter_context(DeadLetterArchive(file, order.dlq, reading.rules))
             part.keep = kept.keep
-        as_json = output is Output.json
-        carry_out([part], dry_run=dry_run, yes=yes, as_json=as_json, noting=noting)
-
-
-def _noting(
-    command: str,
-    brokers: Brokers,
-    order: Order,
-    places: Places,
-    wanted: DeadLetterFilter,
-    because: str | None,
-) -> Noting:
-    """What is noted of it; raises SettingError where the reason is too long."""
-    given = {
-        "places": places.texts(),
-        "filter": wanted.to_dict(),
-        "file": order.to or None,
-        "max": order.limit,
-    }
-    return Noting(brokers, command, because, given)
-
-
-def _part(
-    reading: DeadLetterSelection,
-    order: Order,
-    places: Places,
-    wanted: DeadLetterFilter,
-    *,
-    foreign: bool,
-) -> Part:
-    """What is to be disposed of.
-
-    Raises:
-        RedriveRefused: no header marks these as dead letters, or they can't be read.
-    """
-    from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
-
-    job = RedriveJob(reading.options, order)
-    chosen = reading.choose(places, wanted)
-    if not foreign:
-        chosen.refuse_unmarked(places.topic)
-    return Part(job, chosen.offsets)
+        asked.carry_out(part, noting)
