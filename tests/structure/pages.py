@@ -10,6 +10,8 @@ takes longer than most programs here run, so those that follow each other share 
   first steps are followed on a real one by tests/e2e/test_first_steps.py.
 * `toml`: kept as `ackfloor.toml`, and its settings must exist and take their values.
 * shell: what needs no broker is run; of the rest the sub-command and every option must exist.
+
+In sentences, what stands between backticks is looked up: commands with their options, and files.
 """
 
 from __future__ import annotations
@@ -52,6 +54,15 @@ NOT_OURS = {"cd", "curl", "docker", "export", "git", "kill", "kubectl", "systemc
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _NAME = re.compile(r"# ([\w/]+\.py)\b")
+_SPAN = re.compile(r"`([^`]+)`")
+# What a sentence leaves open: `ackfloor dlq (ls|show)`, `ackfloor topics ...`.
+_OPEN = re.compile(r"[|{}()\[\]]|\.\.\.|…")
+_FILE = re.compile(r"\w[\w.-]*(?:/[\w.-]+)+\.(?:json|md|py|sh|toml|ya?ml)")
+# Where a page's files are, as sentences shorten them.
+_ROOTS = [
+    REPOSITORY / each
+    for each in ("", "docs", "framework/ackfloor", "monitoring/ackfloor_monitoring")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,33 @@ def broken_links(page: Path) -> list[str]:
         for link, heading in _LINK.findall(page.read_text())
         if not _leads_somewhere(page, link, heading)
     ]
+
+
+def unknown_commands(text: str) -> list[str]:
+    """The commands in sentences that don't exist, or have an option that does not."""
+    return [each for each in _spans(text) if each.startswith("ackfloor ") and not _is_ours(each)]
+
+
+def missing_files(text: str) -> list[str]:
+    """The files with a folder in sentences that the repository does not have."""
+    named = [each for each in _spans(text) if _FILE.fullmatch(each)]
+    return [each for each in named if not any((root / each).exists() for root in _ROOTS)]
+
+
+def _spans(text: str) -> Iterator[str]:
+    """What stands between backticks in sentences, on one line each."""
+    for match in _SPAN.finditer(_BLOCK.sub("", text)):
+        yield " ".join(match[1].split())
+
+
+def _is_ours(command: str) -> bool:
+    if _OPEN.search(command):
+        return True
+    try:
+        check_options(shlex.split(command)[1:], groups=True)
+    except AssertionError:
+        return False
+    return True
 
 
 def commands(text: str) -> list[list[str]]:
@@ -233,10 +271,12 @@ def _command_line() -> Any:
     return typer.main.get_command(cli)
 
 
-def check_options(words: list[str]) -> None:
-    """The command exists, and so does each of its options."""
+def check_options(words: list[str], *, groups: bool = False) -> None:
+    """The command exists, and so does each of its options; with `groups` a group will do."""
     command, left = _command_line(), words
     while inner := getattr(command, "commands", None):
+        if groups and (not left or left[0].startswith("-")):
+            break
         assert left, f"ackfloor {shlex.join(words)}: a command below it is missing"
         assert left[0] in inner, f"ackfloor {shlex.join(words)}: no command {left[0]!r}"
         command, left = inner[left[0]], left[1:]

@@ -12,7 +12,13 @@ import pytest
 
 from ackfloor.declare.registration import HandlerOptions
 from docs.file_map import BEGIN, with_map
-from tests.structure.pages import blocks, broken_links, check_page
+from tests.structure.pages import (
+    blocks,
+    broken_links,
+    check_page,
+    missing_files,
+    unknown_commands,
+)
 from tests.structure.sources import REPOSITORY, modules
 
 DOCS = REPOSITORY / "docs"
@@ -58,6 +64,15 @@ def test_no_program_uses_what_is_deprecated(tmp_path: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     """What a page links to is there, headings included."""
     assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), REPOSITORY / "README.md"], ids=name)
+def test_what_a_sentence_names_exists(page: Path) -> None:
+    """Commands with their options, and files; of other repositories only what is linked to."""
+    text = page.read_text()
+    assert unknown_commands(text) == []
+    if page.name != "five-examples.md":
+        assert missing_files(text) == []
 
 
 def test_the_index_names_every_page() -> None:

@@ -38,9 +38,9 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
 
 
 def short(file: Path) -> str:
-    """`runtime/loop/loop.py`, `monitoring/metrics/worker_metrics.py`."""
+    """`runtime/loop/loop.py`, `monitoring/ackfloor_monitoring/metrics/worker_metrics.py`."""
     parts = file.relative_to(REPOSITORY).parts
-    return "/".join(parts[2:] if parts[0] == "framework" else ("monitoring", *parts[2:]))
+    return "/".join(parts[2:] if parts[0] == "framework" else parts)
 
 
 def table(heading: str, cells: int) -> list[list[str]]:
