@@ -18,7 +18,7 @@ from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.acks.tier_counts import TierCount
 from ackfloor.observe import RunningDelivery
-from ackfloor_monitoring.console import web
+from ackfloor_monitoring.console import looking_endpoints
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
@@ -413,7 +413,7 @@ def test_a_form_is_bounded(run: Run) -> None:
 def test_open_pages_are_bounded(run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """One too many is told to load its page by hand; one that is closed makes room."""
     del kafka
-    monkeypatch.setattr(web, "MOST_STREAMS", 1)
+    monkeypatch.setattr(looking_endpoints, "MOST_STREAMS", 1)
     with console_of(run.listen) as console:
         with console.events(f"{OVERVIEW}/events") as events:
             next(events)
