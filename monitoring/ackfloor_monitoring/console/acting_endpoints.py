@@ -18,7 +18,7 @@ from ackfloor import AckfloorError, SettingError
 from ackfloor.operations import ActionNote
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import Person, Right
-from ackfloor_monitoring.console.acts.acting import by_of
+from ackfloor_monitoring.console.acts.first_noted import by_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import (
     FORM_BYTES,

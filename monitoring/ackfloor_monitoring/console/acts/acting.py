@@ -22,21 +22,16 @@ from ackfloor.operations import (
     RetryMove,
     RetryOutcome,
     Runs,
-    new_note,
     noted,
 )
-from ackfloor.redrive import operator
-from ackfloor_monitoring.console.access.gate import ANYBODY
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import Does, Order, read_order
 from ackfloor_monitoring.console.acts.retry_forms import ACTIONS, read_retry
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.waiting_records import retry_topic_id
-
-PROGRAM: Final = "console"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +105,13 @@ class Acting:
         runs = self._cluster.runs_of(order.group)
         does = order.does
         would = None if isinstance(does, HandlerPause | HandlerBreaker) else does.judge(runs)
-        note = new_note(
+        note = console_note(
             order.does.name,
-            PROGRAM,
             by_of(person),
-            targets=[order.does.target],
+            address,
+            target=order.does.target,
             group=order.group,
-            arguments={**order.does.arguments(runs), "from": address},
+            arguments=order.does.arguments(runs),
         )
         judged = Judged(order, note, would, list(runs.tokens), runs.unreached)
         self.kept.keep(note.id, judged)
@@ -184,8 +179,3 @@ def _refuse_another_topic(does: Does, cluster: Cluster) -> None:
     if retry_topic_id(cluster.options(), does.topic) != does.topic_id:
         why = f"{does.topic} was deleted and made anew: ask again"
         raise AckfloorError(f"nothing was done: {why}")
-
-
-def by_of(person: Person) -> str:
-    """Who acts, as a note names them: of everybody on a machine, the one who runs the console."""
-    return operator() if person.name == ANYBODY else person.name

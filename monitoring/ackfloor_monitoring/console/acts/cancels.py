@@ -7,12 +7,11 @@ from typing import Final
 
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.parking.topic_names import parse_topic
-from ackfloor.operations import ActionNote, new_note, noted
+from ackfloor.operations import ActionNote, noted
 from ackfloor.redrive import JobNote
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -79,13 +78,13 @@ class Cancels:
         parsed = parse_topic(topic)
         if job is None or parsed is None:
             raise Refused(404, f"no job {name!r} of {topic!r}: the page of jobs has them all")
-        note = new_note(
+        note = console_note(
             "dlq cancel",
-            PROGRAM,
             by_of(person),
-            targets=[topic],
+            address,
+            target=topic,
             group=parsed.group,
-            arguments={"job": name, "from": address},
+            arguments={"job": name},
         )
         judged = JudgedCancel(note, topic, job)
         self.kept.keep(note.id, judged)

@@ -12,11 +12,10 @@ from typing import Final
 
 from ackfloor import AckfloorError, SettingError
 from ackfloor.cli.shared.run_address import checked_reason
-from ackfloor.operations import ActionNote, ChangeOutcome, Runs, SettingChange, new_note, noted
+from ackfloor.operations import ActionNote, ChangeOutcome, Runs, SettingChange, noted
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
 from ackfloor_monitoring.console.acts.change_effects import effect_of
-from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -97,13 +96,13 @@ class ChangeDesk:
         change, runs = SettingChange(setting, value), self._cluster.runs_of(group)
         at_ms = time.time_ns() // 1_000_000
         would = change.judge(runs)
-        note = new_note(
+        note = console_note(
             change.name,
-            PROGRAM,
             by_of(person),
-            targets=[change.target],
+            address,
+            target=change.target,
             group=group,
-            arguments={**would.noted(), "runs": list(runs.tokens), "from": address},
+            arguments={**would.noted(), "runs": list(runs.tokens)},
         )
         judged = JudgedChange(note, group, change, would, list(runs.tokens), runs.unreached, at_ms)
         self.kept.keep(note.id, judged)

@@ -3,15 +3,50 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Final
 
 from ackfloor import AckfloorError
-from ackfloor.operations import TOPIC, ActionLog, ActionNote, redacted
+from ackfloor.operations import TOPIC, ActionLog, ActionNote, new_note, redacted
+from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.gate import ANYBODY
+from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.kept_forms import Carrying
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 
 log = logging.getLogger("ackfloor.console")
+
+PROGRAM: Final = "console"
+
+
+def console_note(
+    action: str,
+    by: str,
+    address: str,
+    *,
+    target: str,
+    group: str,
+    arguments: Mapping[str, Any],
+    reason: str = "",
+) -> ActionNote:
+    """The note of an action that begins now.
+
+    Args:
+        by: who acts, as `by_of` says.
+        address: from where.
+        target: the handler, topic or setting that it is done to.
+        arguments: what it was asked for, without payloads.
+    """
+    given = {**arguments, "from": address}
+    return new_note(
+        action, PROGRAM, by, targets=[target], group=group, arguments=given, reason=reason
+    )
+
+
+def by_of(person: Person) -> str:
+    """Who acts, as a note names them: of everybody on a machine, the one who runs the console."""
+    return operator() if person.name == ANYBODY else person.name
 
 
 def writer_of(cluster: Cluster, unnoted: Callable[[str], None]) -> Callable[[ActionNote], None]:

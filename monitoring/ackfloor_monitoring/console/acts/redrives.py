@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 from ackfloor import AckfloorError
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.errors import RedriveBusy
-from ackfloor.operations import ActionNote, new_note
+from ackfloor.operations import ActionNote
 from ackfloor.redrive import JobNote, Order, Preview, Wanted, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, console_note
 from ackfloor_monitoring.console.acts.job_desk import JobDesk
 from ackfloor_monitoring.console.acts.order_forms import MANY
 from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
@@ -106,16 +106,14 @@ class Redrives(JobDesk[JudgedRedrive]):
         order = replace(redrive.order(by), asked=asked)
         job = self._job(order, chosen.topic_id)
         some = select(islice(_places(chosen.wanted), TRIED))
-        note = new_note(
+        note = console_note(
             redrive.name,
-            PROGRAM,
             by,
-            targets=[redrive.topic],
+            address,
+            target=redrive.topic,
             group=redrive.group,
-            arguments={
-                **redrive.arguments(), "job": order.job, "count": len(chosen), "from": address,
-            },
-        )  # fmt: skip
+            arguments={**redrive.arguments(), "job": order.job, "count": len(chosen)},
+        )
         preview, other = job.preview(some), job.active()
         tried = min(TRIED, len(chosen))
         judged = JudgedRedrive(redrive, note, order, chosen, preview, tried, other, left_out)

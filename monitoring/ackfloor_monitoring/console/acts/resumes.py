@@ -21,11 +21,11 @@ from ackfloor.dead_letters.commands.selection import DeadLetterSelection
 from ackfloor.dead_letters.kafka.redrive_notes import state_of
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.errors import RedriveBusy, RedriveRefused
-from ackfloor.operations import ActionNote, new_note
+from ackfloor.operations import ActionNote
 from ackfloor.redrive import JobNote, JobState, Order, Wanted, parse_rate
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, console_note
 from ackfloor_monitoring.console.acts.job_desk import JobDesk
 from ackfloor_monitoring.console.acts.redrive_forms import LONGEST
 from ackfloor_monitoring.console.forms import Fields
@@ -86,13 +86,13 @@ class Resumes(JobDesk[JudgedResume]):
         order, asked = resumed(reading, topic, name, by)
         job = job_of(reading, order, asked)
         ended = _refuse_busy(job, topic)
-        note = new_note(
+        note = console_note(
             "dlq replay",
-            PROGRAM,
             by,
-            targets=[topic],
+            address,
+            target=topic,
             group=parsed.group,
-            arguments={**noted_arguments(asked, rate or None, name), "job": name, "from": address},
+            arguments={**noted_arguments(asked, rate or None, name), "job": name},
         )
         judged = JudgedResume(note, topic, ended, job.topics.target.topic, rate)
         self.kept.keep(note.id, judged)

@@ -25,11 +25,10 @@ from ackfloor.dead_letters.rules.kept_edits import KeptEdit
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, TO_SOURCE, DeadLetter
 from ackfloor.errors import RedriveBusy
-from ackfloor.operations import ActionNote, new_note
+from ackfloor.operations import ActionNote
 from ackfloor.redrive import JobNote, Order, Preview, Wanted, job_name, select
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
 from ackfloor_monitoring.console.acts.corrections.payload_edits import (
     difference,
     edited_payload,
@@ -38,6 +37,7 @@ from ackfloor_monitoring.console.acts.corrections.payload_edits import (
     why_not_editable,
 )
 from ackfloor_monitoring.console.acts.corrections.reveals import Reveals, content_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, console_note
 from ackfloor_monitoring.console.acts.job_desk import CarriedJob, JobDesk, JobThreads
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.dead_letter_page import opened
@@ -202,14 +202,14 @@ def _asked(found: DeadLetter, to: str, topic_id: str) -> Replay:
 def _note(order: Order, place: str, sizes: tuple[int, int], look: str, address: str) -> ActionNote:
     """Without the payload, and without a hash of it: that of a short secret can be guessed."""
     parsed = parse_topic(order.dlq)
-    return new_note(
+    return console_note(
         "dlq replay",
-        PROGRAM,
         order.by,
-        targets=[order.dlq],
+        address,
+        target=order.dlq,
         group="" if parsed is None else parsed.group,
         arguments={
             "places": [place], "to": order.to, "job": order.job, "count": 1, "edit": WHAT,
-            "bytes_before": sizes[0], "bytes_after": sizes[1], "revealed": look, "from": address,
+            "bytes_before": sizes[0], "bytes_after": sizes[1], "revealed": look,
         },
     )  # fmt: skip

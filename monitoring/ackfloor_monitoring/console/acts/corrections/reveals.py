@@ -13,11 +13,10 @@ from typing import Any, Final
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
-from ackfloor.operations import new_note, noted
+from ackfloor.operations import noted
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.acting import PROGRAM, by_of
-from ackfloor_monitoring.console.acts.first_noted import writer_of
+from ackfloor_monitoring.console.acts.first_noted import by_of, console_note, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.pages.dead_letter_page import opened, place_named
@@ -82,13 +81,13 @@ class Reveals:
         if not reason:
             raise Refused(400, "say why you look: others will ask")
         parsed, unnoted = parse_topic(topic), list[str]()
-        note = new_note(
+        note = console_note(
             "dlq reveal",
-            PROGRAM,
             by,
-            targets=[topic],
+            address,
+            target=topic,
             group="" if parsed is None else parsed.group,
-            arguments={"places": [place], "from": address},
+            arguments={"places": [place]},
             reason=reason,
         )
         with noted(note, writer_of(self.cluster, unnoted.append), job=True) as ending:
