@@ -24,7 +24,6 @@ from tests.e2e.quarantine_account import (
 )
 from tests.e2e.quarantine_kills import AFTER, PARKING, REPOSITORY, quarantine_kills
 
-ON_KAFKA = [pytest.mark.kafka, pytest.mark.e2e]
 KILLS = int(os.environ.get("QUARANTINE_KILLS", "34"))
 #: Ledger, log and topics of a run in which something is wrong: the next run may not show it.
 KEPT = REPOSITORY / "build" / "quarantine_kills"

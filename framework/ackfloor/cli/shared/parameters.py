@@ -121,11 +121,6 @@ class SettingsSource(NamedTuple):
     tls_ca: Path | None = None
 
     @classmethod
-    def of(cls, config: FileOption = None, group: SectionOption = None) -> SettingsSource:
-        """From the options."""
-        return cls(config, group)
-
-    @classmethod
     def of_runs(
         cls, config: FileOption = None, group: SectionOption = None, tls_ca: TlsCaOption = None
     ) -> SettingsSource:
@@ -156,7 +151,6 @@ class SettingsSource(NamedTuple):
             raise ConfigError("--group", self.group, why, "leave it out: the app has its group")
 
 
-ConfigOption = Annotated[SettingsSource | None, Made(SettingsSource.of)]
 #: Of a command that asks a run.
 RunConfigOption = Annotated[SettingsSource | None, Made(SettingsSource.of_runs)]
 
