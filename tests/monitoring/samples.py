@@ -100,6 +100,7 @@ HANDLER = HandlerSnapshot(
                 NOW_MS - 600_000,
                 None,
                 5,
+                at_least=True,
             ),
         ),
     ),

@@ -131,7 +131,8 @@ LANES = [
     {
         "check": "lanes",
         "message": "handler bill: 2 keys are quarantined, with 7 records behind; the longest for "
-        "10m, its head now orders/1/41 (held: shop.Boom: no price); see `ackfloor lanes ls`",
+        "at least 10m, its head now orders/1/41 (held: shop.Boom: no price); "
+        "see `ackfloor lanes ls`",
     },
 ]
 

@@ -156,14 +156,15 @@ BREAKER_SINCE = _handler(
 
 LANES_BLOCKED_SINCE = _handler(
     "lanes_blocked_since_timestamp_seconds",
-    "Since when the longest blocked lane is blocked; absent where none is.",
+    "Since when the longest blocked lane is blocked, as far as its worker knows: a record that is "
+    "tried again in place counts from its first failure there; absent where none is.",
     lambda h: _seconds(h.blocked.since_ms),
 )
 
 QUARANTINED_SINCE = _handler(
     "quarantined_since_timestamp_seconds",
-    "Since when the longest quarantined key is quarantined, as far as its worker knows: one that "
-    "took it over counts from then; absent where none is.",
+    "Since when the longest quarantined key is quarantined: after a restart or a rebalance, since "
+    "the oldest of its records that is left was parked for the first time; absent where none is.",
     lambda h: _seconds(h.quarantined.since_ms),
 )
 

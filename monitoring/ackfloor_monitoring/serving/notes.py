@@ -121,10 +121,11 @@ def _counted(each: list[BlockedLanes], one: str, many: str, head: str, now_ms: i
     since_ms = min(b.since_ms for b in each if b.since_ms is not None)
     lane = min((lane for b in each for lane in b.oldest), key=lambda lane: lane.since_ms)
     age = format_duration(max(1, (now_ms - since_ms) // 1000))
+    at_least = "at least " * lane.at_least
     records = "record" if behind == 1 else "records"
     return (
         f"{count:,} {one if count == 1 else many}, with {behind:,} {records} behind; the longest "
-        f"for {age}{_head(lane, head)}; see `ackfloor lanes ls`"
+        f"for {at_least}{age}{_head(lane, head)}; see `ackfloor lanes ls`"
     )
 
 

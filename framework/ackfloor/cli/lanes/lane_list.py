@@ -10,15 +10,16 @@ import typer
 from ackfloor.cli.shared.parameters import RunConfigOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.run_address import ListensOption, read_state, runs_of
+from ackfloor.core.values.durations import format_rounded
 from ackfloor.core.values.suggestions import there_are
 from ackfloor.operations.run_client import unreported, workers_of
 
 COLUMNS = (
-    "record", "handler", "key", "state", "head", "attempt", "error", "blocked_s", "next_try_s",
-    "behind", "worker", "run",
+    "record", "handler", "key", "state", "head", "attempt", "error", "blocked_s", "at_least",
+    "next_try_s", "behind", "worker", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
-SPARE = ("run", "worker", "attempt", "error", "key", "blocked_s", "state", "head")
+SPARE = ("run", "at_least", "worker", "attempt", "error", "key", "blocked_s", "state", "head")
 #: The states that a handler of `/state` describes lanes of.
 STATES = ("blocked", "quarantined")
 
@@ -41,8 +42,10 @@ def ls(
     moving (being written, or not read back yet), or held: it is dead-lettered, and its key waits
     for `lanes retry`. "attempt" is which delivery failed last. "blocked_s" is for how long this
     record has failed; of a quarantined key it is the age of the key's quarantine, and its record
-    may have failed much later. Both are as the worker knows it: after a restart or a rebalance they
-    count anew. "behind" is how many records wait behind it. Keys and errors are shown as
+    may have failed much later. "at_least" says that another worker had it before, so it may be
+    more: of a quarantined key Kafka has when the oldest of its records failed that is left; of a
+    record that is tried again in place it has nothing, and the time counts from its first failure
+    in this worker. "behind" is how many records wait behind it. Keys and errors are shown as
     [redaction] allows.
     """
     rows: list[dict[str, Any]] = []
@@ -80,11 +83,18 @@ def lane_rows(state: Mapping[str, Any], run: str) -> Iterator[dict[str, Any]]:
                         "attempt": lane["attempt"] or None,
                         "error": lane["error"],
                         "blocked_s": _seconds(now_ms - lane["since_ms"]),
+                        # An older run does not tell.
+                        "at_least": lane.get("at_least", False),
                         "next_try_s": _seconds_until(lane["next_try_ms"], now_ms),
                         "behind": lane["behind"],
                         "worker": number,
                         "run": run,
                     }
+
+
+def waits_for(row: Mapping[str, Any]) -> str:
+    """For how long a lane of `lane_rows` has waited, in words."""
+    return f"{'at least ' * row['at_least']}{format_rounded(row['blocked_s'])}"
 
 
 def _record(lane: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ackfloor.cli.breaker.breaker_show import breaker_facts
 from ackfloor.cli.handlers.handler_list import handler_rows, paused_text
 from ackfloor.cli.handlers.scarce_slots import full_slot_remarks, held_up
-from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals
+from ackfloor.cli.lanes.lane_list import STATES, lane_rows, lane_totals, waits_for
 from ackfloor.cli.run.inflight import running_rows
 from ackfloor.cli.status.next_commands import NextCommands
 from ackfloor.cli.status.run_answers import RunAnswer
@@ -222,7 +222,6 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
         return ""
     longest = max(rows, key=lambda row: float(row["blocked_s"]))
     why = ": ".join(filter(None, ("held" * (longest["head"] == "held"), longest["error"])))
-    for_s = format_rounded(longest["blocked_s"])
     # A quarantined key is older than the record that it waits for now.
     head = "by" if kind == "blocked" else "its head now"
     shown = ""
@@ -231,7 +230,9 @@ def _longest(answers: Sequence[RunAnswer], kind: str, name: str) -> str:
         shown = f"; `ackfloor {command} {shlex.quote(longest['record'])}` has its {has}"
     failed = f" ({why})" if why else ""
     tried = _tried(longest)
-    return f"; the longest for {for_s}, {head} {longest['record']}{failed}{tried}{shown}"
+    return (
+        f"; the longest for {waits_for(longest)}, {head} {longest['record']}{failed}{tried}{shown}"
+    )
 
 
 def _tried(row: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from ackfloor.core.acks.gap_set import GapSet, MetadataRefused, gap_set_of
 from ackfloor.core.acks.leader_epochs import UNKNOWN
 from ackfloor.core.records.envelope import (
     ATTEMPT,
+    FIRST_FAILED_AT,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
     ORIGIN_TIMESTAMP,
@@ -78,9 +79,12 @@ class ParkedRecords:
         replays = read_count(headers.get(REPLAYS)) or 0
         written_ms = read_count(headers.get(ORIGIN_TIMESTAMP))
         _, timestamp_ms = record.timestamp()
+        # Of one that was redriven the header is about its life before.
+        failed_ms = None if replays else read_count(headers.get(FIRST_FAILED_AT))
         return ParkedRecord(
-            record.offset(), key, origin_offset, attempt, replays, written_ms, timestamp_ms
-        )
+            record.offset(), key, origin_offset, attempt, replays, written_ms, timestamp_ms,
+            failed_ms,
+        )  # fmt: skip
 
     def _is_settled(self, record: Record) -> bool:
         epoch = record.leader_epoch()

@@ -98,6 +98,7 @@ class Intake:
                 leader_epoch=start.leader_epoch,
             )
             self._note_commit(assignment, start, restored, now)
+            assignment.inherited_until = _inherited_until(start, restored)
             state.assignments[start.topic, start.partition] = assignment
             self._lose(assignment, start.position)
             self._suspects.assigned(start.topic, start.partition, start.position)
@@ -379,3 +380,13 @@ class Intake:
                 self._enter(assignment, read, sum(d.size for d in read), now)
         if self._orphans:
             self._drop_finished_orphans()
+
+
+def _inherited_until(start: StartPosition, restored: GapSet | None) -> int:
+    """Up to where an earlier owner of a partition may have read it; 0 where nobody committed."""
+    if not (start.committed or start.lost):
+        return 0
+    if start.log_end is not None:
+        return start.log_end
+    # What it settled above its floor it had read, and all that is below.
+    return restored.runs[-1][1] if restored is not None and restored.runs else 0

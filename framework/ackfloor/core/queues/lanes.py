@@ -101,7 +101,8 @@ class Lanes:
         self._blocked: dict[LaneKey, Lane] = {}
         #: How many of these wait for a head that is on its way to the dead-letter topic.
         self.leaving = 0
-        #: Those that are quarantined. Of the first record of one there is a lane while it runs.
+        #: Those that are quarantined, the oldest first. Of the first record of one there is a lane
+        #: while it runs.
         self.quarantined: dict[LaneKey, Quarantine] = {}
         #: How many records are in them, and how many of the source are pending.
         self.tally = Tally()
@@ -315,6 +316,18 @@ class Lanes:
         """Quarantine a lane, for the record with that origin offset."""
         quarantine = self.quarantined[key] = Quarantine(key, now_ms, self.tally, first)
         return quarantine
+
+    def inherit(self, key: LaneKey, since_ms: int, first: int) -> Quarantine:
+        """A lane is quarantined since then or longer; `oldest_first` must follow."""
+        quarantine = Quarantine(key, since_ms, self.tally, first, inherited=True)
+        self.quarantined[key] = quarantine
+        return quarantine
+
+    def oldest_first(self) -> None:
+        """Order the quarantined lanes by their age, after one came that is no new one."""
+        ordered = sorted(self.quarantined.items(), key=lambda each: each[1].since_ms)
+        self.quarantined.clear()
+        self.quarantined.update(ordered)
 
     def take_all(self, key: LaneKey, delivery: TrackedDelivery) -> list[TrackedDelivery]:
         """Take a failed record out of its lane, and all that has not started; returns the rest."""

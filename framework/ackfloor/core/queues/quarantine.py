@@ -90,7 +90,8 @@ class Quarantine:
 
     Attributes:
         key: the lane's name.
-        since_ms: when it was quarantined, as far as this worker knows.
+        since_ms: when it was quarantined, as far as it is known, in wall-clock ms.
+        inherited: another worker quarantined it, perhaps before: for a record that is settled now.
         first: the origin offset of the record for which it was; -1 where a partition has left
             with some of its records.
         current: the head's delivery once it has its time, or runs.
@@ -114,13 +115,17 @@ class Quarantine:
         "condemned_count",
         "current",
         "first",
+        "inherited",
         "key",
         "since_ms",
     )
 
-    def __init__(self, key: LaneKey, since_ms: int, tally: Tally, first: int) -> None:
+    def __init__(
+        self, key: LaneKey, since_ms: int, tally: Tally, first: int, *, inherited: bool = False
+    ) -> None:
         self.key = key
         self.since_ms = since_ms
+        self.inherited = inherited
         self.first = first
         self._tally = tally
         #: Origin offsets, lowest first; resolved ones stay until they are the lowest.

@@ -102,6 +102,8 @@ class ParkedRecord(NamedTuple):
     of the source topic; `attempt` how many deliveries it had since it was redriven last, and
     `replays` how often it was. `origin_timestamp_ms` is that of the record there, None where it is
     not known: another record at its offset has another one. `timestamp_ms` is its own.
+    `failed_ms` is when it failed for the first time, None where that is not known, or where it was
+    redriven since.
     """
 
     offset: int
@@ -111,6 +113,7 @@ class ParkedRecord(NamedTuple):
     replays: int = 0
     origin_timestamp_ms: int | None = None
     timestamp_ms: int = 0
+    failed_ms: int | None = None
 
 
 class StartPosition(NamedTuple):

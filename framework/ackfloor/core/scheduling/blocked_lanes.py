@@ -88,6 +88,7 @@ def _describe(
         since_ms=_since_ms(head, now),
         next_try_ms=None if due_s is None else now.wall_ms + round((due_s - now.mono_s) * 1000),
         behind=behind(lane),
+        at_least=_may_be_older(head),
     )
 
 
@@ -142,6 +143,16 @@ def _since_ms(head: TrackedDelivery, now: Now) -> int:
     if envelope is not None and envelope.first_failed_at_ms is not None:
         return envelope.first_failed_at_ms
     return now.wall_ms - round((now.mono_s - (head.finished_s or now.mono_s)) * 1000)
+
+
+def _may_be_older(head: TrackedDelivery) -> bool:
+    """Whether a head may have failed before, with an earlier owner of its partition.
+
+    What is tried again in place leaves no trace in Kafka; a record of a retry topic says when it
+    failed.
+    """
+    assignment = head.assignment
+    return assignment.tier_s is None and head.record_offset < assignment.inherited_until
 
 
 def discarded(head: TrackedDelivery, reason: str) -> RecordDiscarded:

@@ -186,4 +186,5 @@ def _describe(quarantine: Quarantine, state: WorkerState, now: Now) -> BlockedLa
             max(now.wall_ms, envelope.not_before_ms or 0) if doing is Head.WAITING else None
         ),
         behind=quarantine.behind,
+        at_least=quarantine.inherited,
     )

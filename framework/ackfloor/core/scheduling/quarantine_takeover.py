@@ -61,6 +61,11 @@ class _Copy(NamedTuple):
         return (tries, mine.timestamp_ms) >= (before, theirs.timestamp_ms)
 
     @property
+    def since_ms(self) -> int:
+        """Since when its key is quarantined at least, in wall-clock ms."""
+        return self.record.timestamp_ms if self.record.failed_ms is None else self.record.failed_ms
+
+    @property
     def unread(self) -> Unread:
         """Its place in a quarantine."""
         return Unread(self.assignment, self.record.origin_timestamp_ms)
@@ -156,12 +161,16 @@ class Takeovers:
                     continue
                 _keep(newest.setdefault((record.key, record.origin_offset), []), assignment, record)
         found: dict[bytes, list[tuple[int, Unread]]] = {}
+        since_ms: dict[bytes, int] = {}
         for (key, offset), kept in newest.items():
             found.setdefault(key, []).extend((offset, copy.unread) for copy in kept)
+            known_ms = since_ms.get(key, now.wall_ms)
+            since_ms[key] = min(known_ms, *(copy.since_ms for copy in kept))
         for key, places in found.items():
-            self._quarantine(key, places, now)
+            self._quarantine(key, places, since_ms[key])
         first = next(iter(arriving))
         if found:
+            first.handler.lanes.oldest_first()
             group = first.source_topic, first.partition
             name = first.handler.rules.name
             self._state.events.append(QuarantinesTakenOver(*group, name, len(found)))
@@ -173,15 +182,16 @@ class Takeovers:
             source.parked_before.update((offset, key, c.record.origin_timestamp_ms) for c in kept)
             source.parked_until = max(source.parked_until, offset)
 
-    def _quarantine(self, key: bytes, places: Sequence[tuple[int, Unread]], now: Now) -> None:
+    def _quarantine(self, key: bytes, places: Sequence[tuple[int, Unread]], since_ms: int) -> None:
         first = places[0][1].assignment
         name = first.source_topic, first.partition, key
         quarantine = first.handler.lanes.quarantined.get(name)
         if quarantine is None:
             head = min(offset for offset, _ in places)
-            first.handler.lanes.quarantine(name, now.wall_ms, head).fill(places)
+            first.handler.lanes.inherit(name, since_ms, head).fill(places)
         else:
             # One of its retry partitions came later than the others.
+            quarantine.since_ms = min(quarantine.since_ms, since_ms)
             for offset, unread in places:
                 if not quarantine.has_at(offset, unread.written_ms):
                     quarantine.add(offset, unread)

@@ -307,6 +307,8 @@ class Assignment:
             scheduling/quarantined_keys.py. The same for all partitions that wait for each other.
         log_end: of a source topic whose handler quarantines: its log's end when it was assigned, as
             far as it is known.
+        inherited_until: records below it may have failed before, with an earlier owner of the
+            partition; 0 where it had none.
         others_unread: records of a retry topic that are in no key's order, and are to be read.
         superseded: offset -> record, of a retry topic, of which a newer copy was found.
         parked_before: records of a source topic of which a copy was found in a retry topic: their
@@ -329,6 +331,7 @@ class Assignment:
         "held",
         "held_bytes",
         "inbox",
+        "inherited_until",
         "lanes_topic",
         "last_floor",
         "leader_epochs",
@@ -385,6 +388,7 @@ class Assignment:
         self.tier_s = tier_s
         self.awaited: set[str] = set()
         self.log_end: int | None = None
+        self.inherited_until = 0
         self.others_unread = 0
         self.superseded: dict[int, ParkedRecord] = {}
         self.parked_before: set[tuple[int, bytes | int | None, int | None]] = set()

@@ -87,6 +87,7 @@ class BlockedLane:
         since_ms: when it failed for the first time, milliseconds since the epoch.
         next_try_ms: when it is delivered again; None where that is not planned.
         behind: how many records wait behind it.
+        at_least: it may have waited for longer: another worker had it before.
     """
 
     topic: str
@@ -99,6 +100,7 @@ class BlockedLane:
     since_ms: int
     next_try_ms: int | None
     behind: int
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,8 @@ class MemorySource:
         return StartPosition(*key, found.position, True, found.metadata)
 
     def _with_id(self, start: StartPosition) -> StartPosition:
-        return start._replace(topic_id=self._broker.topic_id(start.topic))
+        end = self._broker.log(start.topic, start.partition).end
+        return start._replace(topic_id=self._broker.topic_id(start.topic), log_end=end)
 
     def _with_parked(self, start: StartPosition) -> StartPosition:
         source = self._quarantined_topics.get(start.topic)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from ackfloor.cli.lanes.lane_list import waits_for
 from ackfloor.cli.progress.partition_rows import Live, live_partitions, partition_row
 from ackfloor.core.values.durations import format_rounded
 from ackfloor.observe import Progress
@@ -150,7 +151,7 @@ def _of_worker(part: Row, *, named: bool) -> Iterator[Trouble]:
 
 
 def _of_lane(lane: Row) -> str:
-    how = f"{lane['state']} for {format_rounded(lane['blocked_s'])}"
+    how = f"{lane['state']} for {waits_for(lane)}"
     return f"{how}: {lane['behind']:,} behind {_offset(lane)}"
 
 

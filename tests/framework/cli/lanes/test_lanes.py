@@ -96,7 +96,7 @@ def test_the_blocked_lanes_of_all_runs_are_listed(stages: tuple[Stage, Stage]) -
     assert rows[0] == {
         "record": "orders/0/0", "handler": "bill", "key": "a", "state": "blocked",
         "head": "waiting", "attempt": 1, "error": "shop.Boom: no stock for 4711",
-        "blocked_s": 4.0, "next_try_s": 6.0, "behind": 2,
+        "blocked_s": 4.0, "at_least": False, "next_try_s": 6.0, "behind": 2,
         "worker": 0, "run": stages[0].listen,
     }  # fmt: skip
     assert sorted(row["key"] for row in rows) == ["a", "b", "b", "c"]

@@ -111,13 +111,25 @@ def listed(shop: Shop) -> list[dict[str, object]]:
     return rows
 
 
+def test_quarantined_keys_keep_their_age_over_a_restart(shop: Shop) -> None:
+    """The next worker has it from the retry topics, and says that it may be more."""
+    shop.harness.restart()
+    shop.engine = shop.harness._running()[0].loop.engine
+    shop.harness.advance("3s")
+    held, waiting = listed(shop)
+    assert (held["record"], held["blocked_s"], held["at_least"]) == ("orders/0/0", 5.0, True)
+    assert (waiting["record"], waiting["blocked_s"], waiting["at_least"]) == (
+        "orders/0/3", 5.0, True,
+    )  # fmt: skip
+
+
 def test_quarantined_keys_are_listed(shop: Shop) -> None:
     """By the place of the failed record in its source, with what it is doing."""
     held, waiting = listed(shop)
     assert held == {
         "record": "orders/0/0", "handler": "bill", "key": "a", "state": "quarantined",
         "head": "held", "attempt": 1, "error": "DeadLetter: no such order", "blocked_s": 2.0,
-        "next_try_s": None, "behind": 2, "worker": 0, "run": shop.listen,
+        "at_least": False, "next_try_s": None, "behind": 2, "worker": 0, "run": shop.listen,
     }  # fmt: skip
     assert waiting == {
         **held, "record": "orders/0/3", "key": "b", "head": "waiting",

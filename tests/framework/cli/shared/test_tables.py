@@ -70,8 +70,8 @@ LANES = [
     {
         "record": f"orders/{n}/41927", "handler": "bill", "key": "customer-4711",
         "state": "quarantined", "head": "waiting", "attempt": 2, "error": "shop.errors.PaymentDown",
-        "blocked_s": 1_047.5, "next_try_s": 12.5, "behind": 19, "worker": 0,
-        "run": "127.0.0.1:9600",
+        "blocked_s": 1_047.5, "at_least": True, "next_try_s": 12.5, "behind": 19,
+        "worker": 0, "run": "127.0.0.1:9600",
     }
     for n in range(3)
 ]  # fmt: skip
