@@ -88,6 +88,14 @@ class SourceListener(Protocol):
         """A commit was answered: for each position None, or why it was refused."""
         ...
 
+    def is_carried(self, partition: TopicPartition) -> bool:
+        """Whether a transaction under way commits a partition or writes to it.
+
+        The group's position of it may be out of date as soon as it is read, also where the
+        partition was lost since the transaction began. So it is read and begun after the end.
+        """
+        ...
+
 
 class Source(Protocol):
     """Reads records of a consumer group. Only the owner thread calls it."""

@@ -72,6 +72,7 @@ class Listener:
         self.starts: dict[tuple[str, int], StartPosition] = {}
         self.records: list[Record] = []
         self.answers: list[tuple[CommitPosition, str | None]] = []
+        self.carried: set[TopicPartition] = set()
         self.when_assigned: Callable[[], None] = lambda: None
         self.when_revoked: Callable[[], None] = lambda: None
 
@@ -104,6 +105,9 @@ class Listener:
 
     def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
         self.answers.extend(results)
+
+    def is_carried(self, partition: TopicPartition) -> bool:
+        return partition in self.carried
 
     @property
     def values(self) -> list[bytes | None]:
@@ -372,6 +376,25 @@ class SourceContract:
         assert {s.position for s in second_told.starts.values()} == {1}
         pump(lambda: len(second_told.records) == len(second_told.starts), first, second)
         assert set(second_told.values) == {b"1"}
+
+    def test_what_a_transaction_carries_begins_after_its_end(self, world: SourceWorld) -> None:
+        """At what is committed by then; the other partitions do not wait."""
+        topic, group = world.create_topic(2), world.new_group()
+        for partition in (0, 1):
+            world.produce(topic, numbered(3), partition)
+        source, listener = world.source(group), Listener()
+        listener.carried.add(TopicPartition(topic, 0))
+        source.subscribe([topic], listener)
+        pump(lambda: len(listener.records) == 3, source)
+        for _ in range(5):
+            source.poll(0.02)
+        assert listener.starts.keys() == {(topic, 1)}
+        # What the transaction commits.
+        source.commit([CommitPosition(topic, 0, 2, "", 1)], wait=True)
+        listener.carried.clear()
+        pump(lambda: len(listener.records) == 4, source)
+        assert listener.starts[topic, 0].position == 2
+        assert [r.offset() for r in listener.records if r.partition() == 0] == [2]
 
     def test_closing_gives_everything_up_first(self, world: SourceWorld) -> None:
         """The revoke has run, with its commit, when close returns."""

@@ -123,6 +123,34 @@ class FaultMaker:
         if process is not None:
             process.life.dies_in = 1 + fault.number * 3
 
+    def _silence(self, fault: Fault) -> Callable[[], None] | None:
+        """The group's coordinator is silent towards one worker, and where transactions go is slow.
+
+        In some the session is over before it is heard again: others get the partitions.
+        """
+        process, network = self._chosen(fault), self._world.network
+        if process is None:
+            return None
+        network.weather.late_s = 3.0
+        silent_s, over = fault.lasts_s * 0.4, list[bool]()
+
+        def begin() -> None:
+            if over:
+                return
+            process.source.coordinator_is_silent = True
+            self._world.news()
+            if fault.number % 3 == 0:
+                self._world.hub.after(silent_s / 2, process.session_over)
+
+        def undo() -> None:
+            over.append(True)
+            process.source.coordinator_is_silent = False
+            network.weather.late_s = 0.0
+
+        # Transactions are under way when it begins.
+        self._world.hub.after(fault.lasts_s - silent_s, begin)
+        return undo
+
     # The network and the broker.
 
     def _aborts(self, fault: Fault) -> Callable[[], None]:

@@ -23,6 +23,7 @@ class Weather:
         lose_answer: kind -> share whose answer never arrives.
         slow_s: added to every way.
         abort: the share of transactions that are aborted.
+        late_s: how long a transaction may be on its way to the broker.
         unclear_s: how long it takes to find out how a transaction ended.
         unread: topics that can't be read.
     """
@@ -33,6 +34,7 @@ class Weather:
         self.lose_answer: dict[str, float] = {}
         self.slow_s = 0.0
         self.abort = 0.0
+        self.late_s = 0.0
         self.unclear_s = 0.0
         self.unread: set[str] = set()
 
@@ -131,6 +133,10 @@ class Line:
         if self._network.weather.abort and self._hub.random.random() < self._network.weather.abort:
             return TransactionOutcome("aborted: the coordinator has moved")
         return None
+
+    def transact_s(self) -> float:
+        """How long a transaction is on its way."""
+        return self.latency_s() + self._hub.random.random() * self._network.weather.late_s
 
     def unclear_s(self) -> float:
         """How long it takes to find out how a transaction ended."""

@@ -172,7 +172,8 @@ def make_plan(seed: int) -> Plan:
     if calm:
         return _comparable(plan)
     plan = _with_rate(plan)
-    return _with_removals(_with_operator(plan, span_s + 15.0), span_s + 15.0)
+    plan = _with_removals(_with_operator(plan, span_s + 15.0), span_s + 15.0)
+    return _with_silence(plan, span_s + 15.0)
 
 
 def _with_quarantine(plan: Plan) -> Plan:
@@ -232,6 +233,21 @@ def _with_removals(plan: Plan, until_s: float) -> Plan:
         for _ in range(dice.choice((1, 4, 10)))
     )
     return replace(plan, faults=plan.faults + removals)
+
+
+def _with_silence(plan: Plan, until_s: float) -> Plan:
+    """In some runs workers give their partitions up and take them up again, by dice of their own.
+
+    Most of these park in transactions, whose end may come after that.
+    """
+    dice = Random(f"silence {plan.seed}")
+    if dice.random() < (0.4 if plan.transactional else 0.8):
+        return plan
+    silences = tuple(
+        Fault("silence", dice.random() * until_s, dice.choice((0.5, 1.0, 3.0, 15.0)), number)
+        for number in (dice.randrange(12) for _ in range(dice.choice((1, 3, 8))))
+    )
+    return replace(plan, faults=plan.faults + silences)
 
 
 def _comparable(plan: Plan) -> Plan:
@@ -390,6 +406,8 @@ FAULTS = {
     "lane_order": 0,
     # The same: see `_with_removals`.
     "retry_retention": 0,
+    # The same: see `_with_silence`.
+    "silence": 0,
 }
 
 

@@ -101,6 +101,10 @@ class SimSource(MemorySource):
         self._watch = watch
         self._session_s = network.session_s
         self._weather = network.weather
+        #: Whether the group's coordinator is silent towards it.
+        self.coordinator_is_silent = False
+        #: Partitions that it has given up for lost, while the group has them as its own.
+        self._suspended: set[TopicPartition] = set()
         #: Until when the loop may wait for news; set by who knows what it waits for.
         self.patience_s: Callable[[float], float] = lambda seconds: seconds
 
@@ -123,9 +127,43 @@ class SimSource(MemorySource):
         # A turn takes a moment, in which others may come in between.
         self._hub.pause(max(wait_s, 1e-6 + self._line.turn_s()), wakeable=True)
         self._life.reach()
+        if self.coordinator_is_silent:
+            self._suspend()
+            return 0
         count = super().poll(0.0, ahead=ahead)
         self._life.reach()
         return count
+
+    # Like `kafka.consume.membership`.
+
+    def silent(self) -> bool:
+        """Whether others may have its partitions."""
+        return self.coordinator_is_silent
+
+    def _has_news(self) -> bool:
+        if self.coordinator_is_silent:
+            return False
+        return super()._has_news() or any(not self._is_carried(key) for key in self._suspended)
+
+    def _suspend(self) -> None:
+        """Give up what it has for lost."""
+        held, listener = list(self._positions), self._listener
+        if held and listener is not None:
+            self._forget(held)
+            self._suspended.update(held)
+            self._looked = -1
+            self._call(lambda: listener.on_lost(held))
+
+    def _rebalance(self, listener: SourceListener) -> None:
+        super()._rebalance(listener)
+        still = {*self._broker.group(self._group).owned(self._member)}
+        self._suspended &= still - self._positions.keys()
+        going = {key for key in self._suspended if not self._is_carried(key)}
+        self._suspended -= going
+        self._carried = self._carried or bool(self._suspended)
+        starts = [self._begin(key) for key in sorted(going)]
+        if starts:
+            self._call(lambda: listener.on_assigned(starts))
 
     def commit(self, positions: Sequence[CommitPosition], *, wait: bool) -> None:
         """Send a commit; wait for its answer where that is asked for."""
@@ -313,7 +351,7 @@ class SimTransactionalSink(MemoryTransactionalSink):
                 self._ended.append((transaction, outcome))
                 self._line.news()
 
-        self._hub.after(self._line.latency_s(), end)
+        self._hub.after(self._line.transact_s(), end)
         self._life.reach()
 
     def _commit(self, transaction: Transaction, generation: Generation) -> str | None:

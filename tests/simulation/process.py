@@ -333,9 +333,10 @@ class Process:
         if not owner_only:
             self.life.thaws_s = until_s
         if seconds > self._world.plan.session_s:
-            self._hub.after(self._world.plan.session_s, self._session_over)
+            self._hub.after(self._world.plan.session_s, self.session_over)
 
-    def _session_over(self) -> None:
+    def session_over(self) -> None:
+        """The group expels it."""
         if self.life.alive:
             self.source.outlive_session()
 

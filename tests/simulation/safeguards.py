@@ -552,6 +552,12 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         _always(value=True),
     ),
     Safeguard(
+        "a partition begins after the end of a transaction that carries it",
+        3,
+        "core.engine.engine:Engine.is_carried",
+        _always(value=False),
+    ),
+    Safeguard(
         "an abort is not the fault of its bystanders",
         2,
         "core.outbox.transactional_outbox:Transactions.again",

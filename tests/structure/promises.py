@@ -255,11 +255,16 @@ PROMISES: tuple[Promise, ...] = (
         "P18",
         "Under transactional parking a parked record is in one place.",
         ("2", "3", "4"),
-        ("a parcel waits for a plain commit", "an abort is not the fault of its bystanders"),
+        (
+            "a parcel waits for a plain commit",
+            "a partition begins after the end of a transaction that carries it",
+            "an abort is not the fault of its bystanders",
+        ),
         (
             "test_transactional_parking_neither_loses_nor_doubles",
             "test_rebalances_in_the_middle_of_transactions_double_nothing",
             "test_no_plain_commit_crosses_a_transaction",
+            "test_a_transaction_from_before_a_silence_ends_before_its_partitions_begin",
         ),
     ),
     Promise(

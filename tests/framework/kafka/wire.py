@@ -145,6 +145,8 @@ class Listener:
     commits: list[tuple[CommitPosition, str | None]] = field(default_factory=list)
     on_revoke: Callable[[], None] = lambda: None
     on_assign: Callable[[], None] = lambda: None
+    #: What a transaction under way commits or writes to.
+    carried: set[Partition] = field(default_factory=set)
 
     def on_assigned(self, starts: Sequence[StartPosition]) -> None:
         self.starts += starts
@@ -169,6 +171,9 @@ class Listener:
 
     def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
         self.commits += results
+
+    def is_carried(self, partition: Partition) -> bool:
+        return partition in self.carried
 
     @property
     def offsets(self) -> list[int]:

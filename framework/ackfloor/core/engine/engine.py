@@ -399,6 +399,14 @@ class Engine:
         found = (self._state.assignments.get((k.topic, k.partition)) for k in partitions)
         return any(a is not None and a.commit.transacting for a in found)
 
+    def is_carried(self, partition: TopicPartition) -> bool:
+        """Whether the transaction under way commits a partition or writes to it.
+
+        Also one that was dropped since it began: it is assigned anew after the end.
+        """
+        transactions = self._outbox.transactions
+        return transactions is not None and transactions.carries(partition)
+
     def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
         """A transaction has ended: its records are settled and its commit is made, or neither."""
         self._outbox.transacted(transaction, outcome, now)

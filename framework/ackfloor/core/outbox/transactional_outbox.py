@@ -18,6 +18,12 @@ T4  One write that fails aborts all. Those that did not cause it go again at onc
 T5  A dead letter that holds its key and what holds it there (`together`) are written in one
     transaction, which settles the record. What is led is never queued: it is refused, or goes
     again, as its dead letter does.
+T6  A partition that was lost while a transaction carries it may come back before its end: the group
+    takes the commit as long as this worker is the same member. A start from the position before it
+    would handle once more what the transaction writes elsewhere, and its commits would be undone.
+    So whoever assigns asks first (`carries`), and waits for the end. Another member can't come
+    between: the group refuses what a member sends that it has thrown out, and tells no position
+    that a transaction is about to change.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from ackfloor.core.messages.fault_causes import Trouble
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, TransactionOutcome
-from ackfloor.core.records.record import CommitPosition, Now
+from ackfloor.core.records.record import CommitPosition, Now, TopicPartition
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.state.worker_state import WorkerState
@@ -115,6 +121,14 @@ class Transactions:
         self._oversized = {p for p in self._oversized if not p.delivery.assignment.closed}
         self._too_far = {a: at_s for a, at_s in self._too_far.items() if not a.closed}
         return forgotten
+
+    def carries(self, partition: TopicPartition) -> bool:
+        """Whether the transaction under way commits a partition or writes to it (T6)."""
+        transaction = self.under_way
+        return transaction is not None and (
+            any((p.topic, p.partition) == partition for p in transaction.positions)
+            or any((write.topic, write.partition) == partition for write in transaction.writes)
+        )
 
     def begin(self, now: Now) -> None:
         """Begin a transaction if there is something to write and none is under way."""

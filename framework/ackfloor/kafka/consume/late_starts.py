@@ -1,10 +1,13 @@
-"""LateStarts: assigned partitions whose committed position the group does not tell yet.
+"""LateStarts: assigned partitions whose start is not known yet.
 
 A worker that is killed during a transaction leaves it open until its successor starts, or until
 its timeout (20 s). Until then the group does not tell the committed positions of the partitions in
 it. A member that gets them must not wait for that inside the rebalance callback: the worker would
 stand still meanwhile, even the deadlines of its handlers. So they are assigned and paused, and the
 group is asked between two polls, with a short timeout.
+
+So does what a transaction of this worker carries, from before it lost its partitions: while that is
+on its way, the group tells the position before it (`SourceListener.is_carried`).
 
 A partition of a source topic waits with those of its retry topics in which keys are quarantined:
 none of its records may start before it is known what is parked there.
@@ -13,7 +16,7 @@ none of its records may start before it is known what is parked there.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -29,6 +32,8 @@ TOGETHER_S = 2.0
 ONE_PARTITION_S = 0.25
 #: Seconds between two requests outside of the callback.
 AGAIN_S = 1.0
+#: Seconds between two looks while nothing that waits can begin.
+HINDERED_S = 0.1
 
 
 class LateStarts:
@@ -36,17 +41,24 @@ class LateStarts:
 
     Args:
         quarantined_topics: retry topic -> the source topic that waits for it.
+        hindrance: why a partition can't begin, whatever the group tells; empty if it can.
     """
 
     def __init__(
-        self, consumer: Consumer, quarantined_topics: Mapping[str, str] | None = None
+        self,
+        consumer: Consumer,
+        quarantined_topics: Mapping[str, str] | None = None,
+        hindrance: Callable[[str, int], str] = lambda *_: "",
     ) -> None:
         self._consumer = consumer
+        self._hindrance = hindrance
         self._quarantined_topics = quarantined_topics or {}
         #: Partition -> its deadline (monotonic seconds); asked for in this order.
         self._waiting: dict[tuple[str, int], float] = {}
         self._ask_at_s = 0.0
         #: Why the group did not answer last.
+        self._error = ""
+        #: Why the partition that was looked at last waits.
         self.why = ""
 
     def __bool__(self) -> bool:
@@ -62,13 +74,30 @@ class LateStarts:
         Raises:
             SourceFailed: the group refuses to answer.
         """
-        found = self._ask(partitions)
-        held = [p for p in found if self._is_held((p.topic, p.partition))]
+        found = self._ask(self._unhindered(partitions))
+        held = [p for p in partitions if self._is_held((p.topic, p.partition), self._waiting)]
         for partition in held:
             self._wait(partition)
-        return [p for p in found if p not in held]
+        return [p for p in found if (p.topic, p.partition) not in self._waiting]
+
+    def _unhindered(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Those that can begin; the others wait, for as long as it takes."""
+        hindered: set[tuple[str, int]] = set()
+        for partition in partitions:
+            if why := self._hindrance(partition.topic, partition.partition):
+                self.why = why
+                self._wait(partition)
+                hindered.add((partition.topic, partition.partition))
+        return [
+            p
+            for p in partitions
+            if (p.topic, p.partition) not in hindered
+            and not self._is_held((p.topic, p.partition), hindered)
+        ]
 
     def _ask(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        if not partitions:
+            return []
         found = self._committed(partitions, TOGETHER_S)
         if found is not None:
             return found
@@ -88,11 +117,11 @@ class LateStarts:
     def _wait(self, partition: TopicPartition) -> None:
         self._waiting[partition.topic, partition.partition] = time.monotonic() + PATIENCE_S
 
-    def _is_held(self, place: tuple[str, int]) -> bool:
-        """Whether a source partition waits for one of its retry topics."""
+    def _is_held(self, place: tuple[str, int], waiting: Container[tuple[str, int]]) -> bool:
+        """Whether a source partition waits for one of its retry topics among these."""
         topic, number = place
         return any(
-            (retry_topic, number) in self._waiting
+            (retry_topic, number) in waiting
             for retry_topic, source in self._quarantined_topics.items()
             if source == topic
         )
@@ -107,8 +136,13 @@ class LateStarts:
         if not self._waiting or now_s < self._ask_at_s:
             return []
         # All at once, which works once a lost coordinator is back, or else the next one alone.
-        every = self.partitions()
-        first = next(p for p in every if not self._is_held((p.topic, p.partition)))
+        every = self._unhindered(self.partitions())
+        first = next(
+            (p for p in every if not self._is_held((p.topic, p.partition), self._waiting)), None
+        )
+        if first is None:
+            self._ask_at_s = now_s + HINDERED_S
+            return []
         for some in [every, [first]] if len(every) > 1 else [[first]]:
             found = self._committed(some, ONE_PARTITION_S)
             if found is not None:
@@ -118,7 +152,7 @@ class LateStarts:
         until_s = self._waiting.pop(key)
         if now_s >= until_s:
             what = f"the committed position of {key[0]}/{key[1]}"
-            raise SourceFailed(f"{what} could not be read in time: {self.why}")
+            raise SourceFailed(f"{what} could not be read in time: {self._error}")
         self._waiting[key] = until_s
         self._ask_at_s = time.monotonic() + AGAIN_S
         return []
@@ -136,7 +170,8 @@ class LateStarts:
                 [TopicPartition(p.topic, p.partition) for p in partitions], timeout=timeout_s
             )
         except KafkaException as exc:
-            self.why = error_text(exc)
+            self._error = error_text(exc)
+            self.why = f"the group does not tell their committed positions: {self._error}"
             return None
         for partition in found:
             if partition.error is not None:

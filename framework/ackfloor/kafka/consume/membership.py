@@ -97,7 +97,8 @@ class Membership:
         #: The partitions reported to the listener, and the position at which each began.
         self._began: dict[tuple[str, int], int] = {}
         #: Those still to be reported, and the descriptions of their topics.
-        self._late = LateStarts(consumer, None if quarantined is None else quarantined.sources)
+        sources = None if quarantined is None else quarantined.sources
+        self._late = LateStarts(consumer, sources, self._hindrance)
         self._described: Mapping[str, Described] = {}
         #: Topic -> how many partitions it has, by the last answer that told.
         self.partition_counts: dict[str, int] = {}
@@ -169,8 +170,7 @@ class Membership:
         came = {(p.topic, p.partition) for p in partitions}
         waiting = [p for p in late if (p.topic, p.partition) in came]
         if waiting:
-            why = f"the group does not tell their committed positions: {self._late.why}"
-            self._unread.left_out(places_of(waiting), why)
+            self._unread.left_out(places_of(waiting), self._late.why)
         read([*explicit, *waiting])
         # A pause outlives an assignment: a partition revoked while paused would come back paused.
         self._reading.resume(explicit)
@@ -212,6 +212,12 @@ class Membership:
         # Meanwhile another member may have had the partitions and committed.
         resolved = [TopicPartition(start.topic, start.partition) for start in starts]
         return self._resolved(self._late.ask(resolved))
+
+    def _hindrance(self, topic: str, partition: int) -> str:
+        """Why a partition can't begin yet, whatever the group has committed; empty if it can."""
+        if self._listener.is_carried(Partition(topic, partition)):
+            return "a transaction that commits them or writes to them has not ended yet"
+        return ""
 
     def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         if self._quarantined is None:

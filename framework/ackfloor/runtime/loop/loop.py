@@ -376,6 +376,10 @@ class Loop:
         """A commit came back."""
         self.engine.committed(results, self._clock.now())
 
+    def is_carried(self, partition: TopicPartition) -> bool:
+        """Whether a transaction under way commits a partition or writes to it."""
+        return self.engine.is_carried(partition)
+
     # SinkListener: called inside `Sink.poll` or `Sink.publish`, on this thread.
 
     def on_published(self, writes: Sequence[PendingWrite]) -> None:

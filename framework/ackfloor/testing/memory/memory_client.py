@@ -54,6 +54,8 @@ class MemorySource:
         self._turn = 0
         #: The version of the broker in which there was nothing left to report; -1 for none.
         self._looked = -1
+        #: Whether partitions wait for the end of a transaction.
+        self._carried = False
         self._failed: BaseException | None = None
 
     def subscribe(self, topics: Sequence[str], listener: SourceListener) -> None:
@@ -89,7 +91,7 @@ class MemorySource:
         records = self._read()
         if records:
             self._call(lambda: listener.on_records(records))
-        elif self._broker.version == version:
+        elif self._broker.version == version and not self._carried:
             self._looked = version
         return len(records)
 
@@ -109,7 +111,7 @@ class MemorySource:
             or member.lost
             or member.expelled
             or group.to_revoke(member)
-            or group.to_assign(member)
+            or any(not self._is_carried(key) for key in group.to_assign(member))
             or any(self._readable(key) for key in self._positions)
         )
 
@@ -136,13 +138,22 @@ class MemorySource:
             self._forget(revoked)
             broker.give_up(self._group, member, revoked)
         with broker.changed:
-            assigned = group.to_assign(member)
+            free = group.to_assign(member)
+            assigned = [key for key in free if not self._is_carried(key)]
+            self._carried = len(assigned) < len(free)
             group.claim(member, assigned)
-            starts = [self._with_parked(self._with_id(self._start_of(key))) for key in assigned]
-            for start in starts:
-                self._positions[TopicPartition(start.topic, start.partition)] = start.position
+            starts = [self._begin(key) for key in assigned]
         if starts:
             self._call(lambda: listener.on_assigned(starts))
+
+    def _is_carried(self, key: TopicPartition) -> bool:
+        return self._listener is not None and self._listener.is_carried(key)
+
+    def _begin(self, key: TopicPartition) -> StartPosition:
+        """Read a partition from where the group has left it."""
+        start = self._with_parked(self._with_id(self._start_of(key)))
+        self._positions[key] = start.position
+        return start
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for key in partitions:

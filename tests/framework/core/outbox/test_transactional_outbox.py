@@ -156,6 +156,38 @@ def test_a_partition_in_a_transaction_has_no_final_commit() -> None:
     assert world.told(RecordParked) == []
 
 
+@pytest.mark.parametrize("outcome", [COMMITTED, TransactionOutcome("aborted")])
+def test_a_partition_that_was_lost_is_carried_until_the_end_is_known(
+    outcome: TransactionOutcome,
+) -> None:
+    """T6: what the group has committed of it is not what it will be, whoever has it meanwhile."""
+    world = world_of(3, 2)
+    [carried, other] = [TopicPartition("orders", n) for n in (0, 1)]
+    assert not world.engine.is_carried(carried)
+    world.finish(world.start(), BOOM)
+    [transaction] = world.transactions
+    [write] = transaction.writes
+    assert world.engine.is_carried(carried)
+    assert not world.engine.is_carried(other)
+    assert write.partition is not None
+    assert world.engine.is_carried(TopicPartition(write.topic, write.partition))
+    world.revoke(0, lost=True)
+    assert world.engine.is_carried(carried)
+    world.end_transaction(outcome)
+    assert not world.engine.is_carried(carried)
+    # Its next owner, this worker or another, has what was not written.
+    assert world.transactions == []
+
+
+def test_an_engine_without_transactions_carries_nothing() -> None:
+    """A write may come twice there: nobody has to wait for its end."""
+    world = World()
+    world.assign()
+    world.read(range(1))
+    world.finish(world.start(), BOOM)
+    assert not world.engine.is_carried(TopicPartition("orders", 0))
+
+
 def test_commits_without_an_answer_are_asked_for_before_a_partition_drains() -> None:
     """No poll answers them any more, and parcels wait for that."""
     world = world_of(3, 3)

@@ -257,6 +257,41 @@ def test_a_source_does_not_wait_for_a_retry_topic_that_is_gone() -> None:
     assert places(starts.next()) == [("orders", 0)]
 
 
+def test_what_is_hindered_waits_as_long_as_it_takes_and_is_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The group would tell a position that is about to change; and it is not the group's fault."""
+    monkeypatch.setattr(late_starts, "HINDERED_S", 0.0)
+    monkeypatch.setattr(late_starts, "PATIENCE_S", 0.0)
+    hindered, group = {0: "not yet"}, Group()
+    starts = LateStarts(group, None, lambda _, n: hindered.get(n, ""))  # type: ignore[arg-type]
+    found = starts.ask([TopicPartition("orders", n) for n in (0, 1)])
+    assert [p.partition for p in found] == [1]
+    assert [starts.next() for _ in range(3)] == [[]] * 3
+    assert group.asked == [[1]]
+    assert starts.why == "not yet"
+    hindered.clear()
+    assert [p.partition for p in starts.next()] == [0]
+    assert not starts
+
+
+def test_a_source_waits_for_a_retry_topic_that_is_hindered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is parked there changes with it. They begin together."""
+    monkeypatch.setattr(late_starts, "HINDERED_S", 0.0)
+    hindered, group = {"tier"}, Group()
+    starts = LateStarts(
+        group,  # type: ignore[arg-type]
+        {"tier": "orders"},
+        lambda topic, _: "not yet" if topic in hindered else "",
+    )
+    both = [TopicPartition("orders", 0), TopicPartition("tier", 0)]
+    assert starts.ask(both) == []
+    assert [starts.next() for _ in range(3)] == [[]] * 3
+    assert group.asked == []
+    hindered.clear()
+    assert sorted(places(starts.next())) == [("orders", 0), ("tier", 0)]
+
+
 @pytest.mark.kafka
 def test_a_source_is_not_read_before_what_is_parked_is_known(
     bootstrap_servers: str, sources: list[KafkaSource]

@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ackfloor.core.records.record import StartPosition
+from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.kafka.consume import membership
 from ackfloor.kafka.consume.committer import Committer
 from ackfloor.kafka.consume.copartitioned_retry_topics import CopartitionedRetryTopics
 from ackfloor.kafka.consume.membership import Membership
+from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.topics.topic_ids import Described, TopicIds
-from tests.framework.kafka.wire import Listener
+from tests.framework.kafka.consume.test_membership import opened
+from tests.framework.kafka.wire import Listener, fresh, make_topic, produce, pump
 
 SOURCE, RETRY = "orders", "orders--g--retry--1m"
 COUNTS = {SOURCE: 1, RETRY: 1}
@@ -122,3 +125,38 @@ def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
     member.look()
     assert [start.topic for start in seen.starts[2:]] == [SOURCE, RETRY]
     assert reader.read == {(RETRY, 0)}
+
+
+@pytest.mark.kafka
+def test_a_transaction_from_before_a_silence_ends_before_its_partitions_begin(
+    bootstrap_servers: str, sources: list[KafkaSource]
+) -> None:
+    """The group takes its commit, as the member is the same: what was read before it would undo it.
+
+    The other partitions go on at once.
+    """
+    topic, group = make_topic(bootstrap_servers, 2), fresh("g")
+    for partition in (0, 1):
+        produce(bootstrap_servers, topic, 3, partition)
+    source, listener = opened(sources, bootstrap_servers, group, topic, "broker")
+    pump(source, lambda: len(listener.records) == 6)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": fresh("slot")})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    member = source.membership()
+    listener.carried.add(Partition(topic, 0))
+    listener.starts.clear()
+    source._membership.suspend()
+    assert len(listener.lost) == 2
+    source._membership.take_up()
+    for _ in range(5):
+        source.poll(0.1)
+    assert [start.partition for start in listener.starts] == [1]
+    # Only now its commit arrives, with the membership of its beginning.
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], member, 60)
+    producer.commit_transaction(60)
+    listener.carried.clear()
+    pump(source, lambda: len(listener.starts) == 2)
+    assert (listener.starts[1].partition, listener.starts[1].position) == (0, 2)
+    pump(source, lambda: len(listener.records) == 10)
+    assert [r.offset() for r in listener.records[6:] if r.partition() == 0] == [2]

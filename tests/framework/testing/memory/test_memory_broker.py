@@ -65,6 +65,9 @@ class Listener:
     def on_committed(self, results: Sequence[tuple[CommitPosition, str | None]]) -> None:
         self.answers.extend(results)
 
+    def is_carried(self, partition: TopicPartition) -> bool:
+        return False
+
 
 def open_source(
     broker: MemoryBroker, *topics: str, **options: object
