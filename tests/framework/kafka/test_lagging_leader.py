@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from ackfloor.errors import SourceFailed
 from ackfloor.kafka.consume import start_positions
 from ackfloor.kafka.consume.start_positions import AskRanges, resolve
 from ackfloor.kafka.topics.log_ranges import Place, Range
@@ -55,15 +54,23 @@ def told(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here gets better by waiting."""
     monkeypatch.setattr(start_positions, "RANGES_S", 0.5)
-    monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
 
 
 def resolved(
-    consumer: Any, together: AskRanges = untold
+    consumer: Any, together: AskRanges = untold, why: list[str] | None = None
 ) -> list[tuple[str, int, bool, int | None]]:
     """Topic, position, whether it is committed, and the log's end."""
     committed = consumer.committed([TopicPartition(name, 0) for name in consumer.commits], 1.0)
-    starts = resolve(consumer, committed, "earliest", DESCRIBED, together)
+    said = [] if why is None else why
+    starts = resolve(
+        consumer,
+        committed,
+        "earliest",
+        DESCRIBED,
+        together,
+        left_out=lambda exc: said.append(f"{exc}"),
+        within_s=0.0,
+    )
     return [(s.topic, s.position, s.committed, s.log_end) for s in starts]
 
 
@@ -89,6 +96,9 @@ def test_what_is_told_of_all_together_is_not_asked_for_again() -> None:
 
 
 def test_without_a_commit_there_is_nowhere_to_start() -> None:
-    """So it is waited for, and then said."""
-    with pytest.raises(SourceFailed, match="the log range of lagging/0 could not be read in time"):
-        resolved(Asked(lagging=-1001))
+    """So it is left out, which is said, and the others begin."""
+    why: list[str] = []
+    assert resolved(Asked(lagging=-1001, well=5), told, why) == [("well", 5, True, 9)]
+    assert [each.partition(":")[0] for each in why] == [
+        "the log range of lagging/0 could not be read in time"
+    ]

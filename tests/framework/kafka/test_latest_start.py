@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ackfloor.core.records.record import StartPosition
-from ackfloor.errors import SourceFailed
-from ackfloor.kafka.consume import start_positions
 from ackfloor.kafka.consume.start_positions import resolve
 from ackfloor.kafka.topics.log_ranges import Place, Range
 from ackfloor.kafka.topics.topic_ids import Described
@@ -32,6 +29,8 @@ class Group:
     def __init__(self, then: dict[int, Callable[[Group], None]] | None = None) -> None:
         self.commits: dict[int, int] = {}
         self.end = 100
+        #: Partitions whose leader is away.
+        self.away: set[int] = set()
         self._then = then or {}
         self._asked = 0
 
@@ -46,7 +45,12 @@ class Group:
 
     def log_ranges(self, places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
         """The ranges of logs."""
-        return dict.fromkeys(places, (0, self.end))
+        return {place: (0, self.end) for place in places if place[1] not in self.away}
+
+    @staticmethod
+    def get_watermark_offsets(partition: TopicPartition, timeout: float, cached: bool) -> None:
+        """The range of a log whose leader is away."""
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
         """Commit."""
@@ -94,8 +98,44 @@ def test_who_comes_first_decides_for_all_partitions() -> None:
     assert start_of(group).position == 0, "added: its records came after the group began"
 
 
-def test_partitions_that_are_not_known_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def left_out(group: Any, described: Described) -> list[str]:
+    """Why partition 0 does not begin."""
+    why: list[str] = []
+    committed = [TopicPartition("orders", 0, NOT_COMMITTED)]
+    starts = resolve(
+        group,
+        committed,
+        "latest",
+        {"orders": described},
+        group.log_ranges,
+        left_out=lambda exc: why.append(f"{exc}"),
+        within_s=0.0,
+    )
+    assert starts == []
+    assert group.commits == {}
+    return why
+
+
+def test_partitions_that_are_not_known_are_not_guessed() -> None:
     """A broker that does not describe the topic in time: a later try is late, a guess loses."""
-    monkeypatch.setattr(start_positions, "PATIENCE_S", 0.0)
-    with pytest.raises(SourceFailed, match="which partitions orders has"):
-        start_of(Group(), ())
+    told = "the broker does not tell which partitions orders has"
+    assert left_out(Group(), Described()) == [told]
+
+
+def test_a_group_that_is_silent_is_not_taken_for_a_new_one() -> None:
+    """Its records would be passed over: the topic begins when the group answers again."""
+
+    def away(_: Group) -> None:
+        raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE))
+
+    group = Group({0: away})
+    [why] = left_out(group, Described("", (0, 1)))
+    assert why.startswith("the committed positions could not be read in time: COORDINATOR_NOT")
+
+
+def test_the_end_of_a_log_that_nobody_tells_is_not_committed() -> None:
+    """Nor those of the others: they are committed together, or a late one would pass for added."""
+    group = Group()
+    group.away.add(1)
+    [why] = left_out(group, Described("", (0, 1)))
+    assert why.startswith("the log range of orders/1 could not be read in time: LEADER_NOT_AV")

@@ -1,13 +1,15 @@
 """LateStarts: assigned partitions whose start is not known yet.
 
-A worker that is killed during a transaction leaves it open until its successor starts, or until
-its timeout (20 s). Until then the group does not tell the committed positions of the partitions in
-it. A member that gets them must not wait for that inside the rebalance callback: the worker would
-stand still meanwhile, even the deadlines of its handlers. So they are assigned and paused, and the
-group is asked between two polls, with a short timeout.
+They are assigned and paused, and what they wait for is looked at between two polls, with short
+timeouts. A member that waited for it inside the rebalance callback would stand still meanwhile,
+even the deadlines of its handlers. It is one of these:
 
-So does what a transaction of this worker carries, from before it lost its partitions: while that is
-on its way, the group tells the position before it (`SourceListener.is_carried`).
+* The group does not tell their committed positions. A worker that is killed during a transaction
+  leaves it open until its successor starts, or until its timeout (20 s).
+* A transaction of this worker carries them, from before it lost its partitions: while that is on
+  its way, the group tells the position before it (`SourceListener.is_carried`).
+* The brokers do not tell the id of their topic, or their log's range where nothing is committed.
+  A leader that is away is no reason to end the worker.
 
 A partition of a source topic waits with those of its retry topics in which keys are quarantined:
 none of its records may start before it is known what is parked there.
@@ -32,6 +34,8 @@ TOGETHER_S = 2.0
 ONE_PARTITION_S = 0.25
 #: Seconds between two requests outside of the callback.
 AGAIN_S = 1.0
+#: Seconds until those are asked for again whose start was not told although their position was.
+UNTOLD_AGAIN_S = 2.0
 #: Seconds between two looks while nothing that waits can begin.
 HINDERED_S = 0.1
 
@@ -156,6 +160,13 @@ class LateStarts:
         self._waiting[key] = until_s
         self._ask_at_s = time.monotonic() + AGAIN_S
         return []
+
+    def again(self, partitions: Sequence[TopicPartition], why: str) -> None:
+        """These have no start, whatever the group has told of them: they wait."""
+        for partition in partitions:
+            self._wait(partition)
+        self.why = why
+        self._ask_at_s = time.monotonic() + UNTOLD_AGAIN_S
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These wait no longer: they were taken away, or their position is known."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -39,7 +40,7 @@ from ackfloor.kafka.consume.copartitioned_retry_topics import (
 from ackfloor.kafka.consume.late_starts import LateStarts
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
-from ackfloor.kafka.consume.start_positions import PATIENCE_S, Start, ask, log_range, resolve
+from ackfloor.kafka.consume.start_positions import STARTS_S, Start, log_range, resolve
 from ackfloor.kafka.consume.unread_partitions import UnreadPartitions
 from ackfloor.kafka.groups.generation import admitted
 from ackfloor.kafka.groups.leave_group import leave
@@ -52,6 +53,11 @@ log = logging.getLogger("ackfloor.kafka")
 SPARE_LOOK_S = 1.0
 #: If finding the starts took longer, the committed positions are asked for again.
 FRESH_S = 1.0
+#: How long the brokers have inside a callback to tell of the topics that were assigned.
+LEARN_S = 2.0
+#: How long they have between two polls for what decides where partitions start.
+LATE_S = 0.5
+UNDESCRIBED = Described(silent=True)
 #: How long the end of a log that has lost records is asked for.
 ENDS_S = 2.0
 
@@ -163,8 +169,7 @@ class Membership:
         Returns the retry partitions among them that have no start: nothing was done with them.
         """
         starts = self._starts(partitions) if partitions else []
-        missing = self._not_begun(partitions, starts)
-        self._miss(missing)
+        missing = self._miss(self._not_begun(partitions, starts))
         explicit = [TopicPartition(s.topic, s.partition, s.position) for s in starts]
         late = self._late.partitions()
         came = {(p.topic, p.partition) for p in partitions}
@@ -182,75 +187,97 @@ class Membership:
         return missing
 
     def _learn(self, topics: set[str]) -> None:
-        """Look up topics that were assigned, and their retry topics."""
-        siblings = set[str]().union(*(self._siblings.get(topic, ()) for topic in topics))
-        described = ask(
-            f"the ids of {', '.join(sorted(topics))}",
-            lambda: self._described_now(topics, siblings),
-            time.monotonic() + PATIENCE_S,
-        )
-        self._described = {**self._described, **described}
-        self._note_counts(described)
+        """Ask about topics that were assigned, and their retry topics.
+
+        Inside a callback, so briefly: what nobody tells is asked for again between two polls.
+        """
+        asked = topics | self._copartitioned.behind(topics) | self._siblings_of(topics)
+        described = self._topic_ids.learn(asked, LEARN_S)
+        self._note(described)
         self._reading.learn(self._copartitioned.learn(described))
 
-    def _described_now(
-        self, topics: set[str], siblings: set[str]
-    ) -> Mapping[str, Described] | None:
-        """What the broker tells of topics; None where it does not tell the id of a source topic.
+    def _siblings_of(self, topics: Collection[str]) -> set[str]:
+        return set[str]().union(*(self._siblings.get(topic, ()) for topic in topics))
 
-        A record's idempotency key has that id: it must not be there the one time and not the other.
+    def _note(self, described: Mapping[str, Described]) -> None:
+        """Keep what the brokers have told; by being silent they take nothing back."""
+        known = self._described
+        answered = {t: d for t, d in described.items() if not d.silent or t not in known}
+        self._described = {**known, **answered}
+        counts = {topic: len(found.partitions) for topic, found in described.items()}
+        self.partition_counts.update({topic: count for topic, count in counts.items() if count})
+
+    def _undescribed(self, topics: Collection[str]) -> set[str]:
+        """Of these topics and their siblings those of which the brokers have told too little.
+
+        A record's idempotency key has the id of its source topic: it must not be there the one time
+        and not the other. Where a group without commits starts at the end, all partitions have to
+        be known as well.
         """
-        described = self._topic_ids.learn(topics | self._copartitioned.behind(topics) | siblings)
-        sources = [described[topic] for topic in topics if parse_topic(topic) is None]
-        return None if any(d.silent and not d.topic_id for d in sources) else described
+        return {
+            topic
+            for topic in {*topics} | self._siblings_of(topics)
+            if parse_topic(topic) is None
+            and (found := self._described.get(topic, UNDESCRIBED)).silent
+            and not (found.topic_id and (found.partitions or self._start != "latest"))
+        }
 
     def _starts(self, partitions: list[TopicPartition]) -> list[StartPosition]:
         asked_s = time.monotonic()
-        starts = self._resolved(self._late.ask(partitions))
+        starts = self._resolved(self._late.ask(partitions), STARTS_S)
         if time.monotonic() - asked_s < FRESH_S or not starts:
             return starts
         # Meanwhile another member may have had the partitions and committed.
         resolved = [TopicPartition(start.topic, start.partition) for start in starts]
-        return self._resolved(self._late.ask(resolved))
+        return self._resolved(self._late.ask(resolved), STARTS_S)
 
     def _hindrance(self, topic: str, partition: int) -> str:
         """Why a partition can't begin yet, whatever the group has committed; empty if it can."""
         if self._listener.is_carried(Partition(topic, partition)):
             return "a transaction that commits them or writes to them has not ended yet"
+        if undescribed := self._undescribed([topic]):
+            return f"no broker tells what topic {min(undescribed)} is"
         return ""
 
-    def _resolved(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
+    def _resolved(
+        self, committed: Sequence[TopicPartition], within_s: float
+    ) -> list[StartPosition]:
+        find = partial(self._resolve, within_s)
         if self._quarantined is None:
-            return self._resolve(committed)
-        return self._quarantined.find_starts(committed, self._resolve)
+            return find(committed)
+        return self._quarantined.find_starts(committed, find)
 
-    def _resolve(self, committed: Sequence[TopicPartition]) -> list[StartPosition]:
+    def _resolve(self, within_s: float, committed: Sequence[TopicPartition]) -> list[StartPosition]:
         return resolve(
             self._consumer, committed, self._start, self._described,
-            self._topic_ids.log_ranges, self._reading.reads, self._copartitioned, self._left_out,
-            self._siblings,
+            self._topic_ids.log_ranges, self._reading.reads, self._left_out, self._siblings,
+            within_s,
         )  # fmt: skip
 
     def _left_out(self, why: SourceFailed) -> None:
         self._why_left_out = f"{why}"
 
-    def _miss(self, missing: Sequence[TopicPartition]) -> None:
-        """Retry partitions that have no start are not read until the brokers tell it."""
-        if missing:
-            self._copartitioned.miss(missing)
-            self._unread.left_out(places_of(missing), self._why_left_out)
+    def _miss(self, missing: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """These have no start, and are not read until the brokers tell it.
+
+        Returns the retry partitions among them: they come anew once their topics are known.
+        """
+        if not missing:
+            return []
+        retries = [p for p in missing if p.topic in self._copartitioned]
+        self._copartitioned.miss(retries)
+        if others := [p for p in missing if p.topic not in self._copartitioned]:
+            self._late.again(others, self._why_left_out)
+        self._unread.left_out(places_of(missing), self._why_left_out)
+        return retries
 
     def _not_begun(
         self, partitions: Sequence[TopicPartition], starts: Sequence[StartPosition]
     ) -> list[TopicPartition]:
-        """The co-partitioned ones among these that have no start and do not wait for one."""
+        """Those of these that have no start and do not wait for one."""
         begun = {(start.topic, start.partition) for start in starts}
         begun.update((late.topic, late.partition) for late in self._late.partitions())
-        return [
-            p
-            for p in partitions
-            if p.topic in self._copartitioned and (p.topic, p.partition) not in begun
-        ]
+        return [p for p in partitions if (p.topic, p.partition) not in begun]
 
     def _decline(self) -> None:
         if self._incremental:
@@ -370,20 +397,21 @@ class Membership:
             SourceFailed: a start did not become known in time.
         """
         try:
-            described = self._topic_ids.look(self._began, self._reading.resting)
+            undescribed = self._undescribed({late.topic for late in self._late.partitions()})
+            described = self._topic_ids.look(self._began, self._reading.resting, undescribed)
         except TopicReplaced:
             self._report_deleted(self.partitions())
             raise
         if described:
-            self._note_counts(described)
+            self._note(described)
             self._update_copartitioned(described)
         while committed := self._late.next():
-            starts = self._resolved(committed)
-            if missing := self._not_begun(committed, starts):
-                self._miss(missing)
+            starts = self._resolved(committed, LATE_S)
+            if missing := self._miss(self._not_begun(committed, starts)):
                 self._reading.forget(missing)
-            self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
-            self._announce(starts)
+            if starts:
+                self._move([TopicPartition(s.topic, s.partition, s.position) for s in starts])
+                self._announce(starts)
         self._validate()
         if not self._joined:
             self._check_standby()
@@ -402,10 +430,6 @@ class Membership:
                 log.debug("%s/%d is not validated yet: %s", *key, error_text(exc))
                 return
             del self._to_validate[key]
-
-    def _note_counts(self, described: Mapping[str, Described]) -> None:
-        counts = {topic: len(found.partitions) for topic, found in described.items()}
-        self.partition_counts.update({topic: count for topic, count in counts.items() if count})
 
     def _update_copartitioned(self, described: Mapping[str, Described]) -> None:
         """Begin or stop reading retry partitions after a topic's count has changed."""

@@ -30,13 +30,15 @@ from ackfloor.core.records.record import Record, StartPosition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import OUT_OF_RANGE, error_text
 from ackfloor.kafka.client.client_options import KafkaOptions, quiet_consumer
-from ackfloor.kafka.consume.start_positions import FLEETING_S, PATIENCE_S, PAUSE_S, log_range
+from ackfloor.kafka.consume.start_positions import PATIENCE_S, PAUSE_S, log_range
 from ackfloor.kafka.topics.log_ranges import Place
 from ackfloor.kafka.topics.topic_ids import TopicIds
 
 log = logging.getLogger("ackfloor.kafka")
 T = TypeVar("T")
 
+#: Seconds until it is asked whether a topic that nothing comes from was deleted.
+FLEETING_S = 2.0
 #: Seconds for one request for all ends.
 REQUEST_S = 2.0
 #: Seconds for one poll that brings nothing.

@@ -13,6 +13,8 @@ from the same reply that carries the commit's metadata.
 * A commit that names another topic id belongs to an earlier topic of this name: start again.
 * The log's range is only needed to check a commit. If a broker can't tell it (a leader whose
   followers are away, until enough of them are back), partitions with a commit do not wait for it.
+* This runs inside rebalance callbacks, so it is brief: what is not told in time has no start yet,
+  and is asked for again between two polls (see `late_starts`).
 * Only the fetch can tell whether a position is beyond the log's end, because the end known here
   stops at the first open transaction; see `Membership.restart`. And only the broker can tell
   whether the log was truncated below a position and written again: see `Membership.look`.
@@ -22,8 +24,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -39,8 +42,8 @@ from ackfloor.kafka.topics.topic_ids import Described
 log = logging.getLogger("ackfloor.kafka")
 
 Start = Literal["earliest", "latest"]
-#: How long a request is repeated. A topic that was just created has no leader yet, and a moving
-#: coordinator is away for seconds; a worker that gives up is replaced and begins anew.
+#: How long a request is repeated that nothing goes on without. A topic that was just created has no
+#: leader yet; a worker that gives up is replaced and begins anew.
 PATIENCE_S = 30.0
 REQUEST_S = 10.0
 #: How long the one request for all log ranges may take. The rest is asked for one by one.
@@ -48,14 +51,18 @@ TOGETHER_S = 1.0
 #: How long all partitions with a commit together may wait for their log ranges. The rest start
 #: without one.
 RANGES_S = 2.0
-#: How long all partitions together may wait whose topic may have been deleted.
-FLEETING_S = 2.0
+#: How long all partitions without a commit together may wait for what decides where they start.
+STARTS_S = 2.0
 SHORTEST_REQUEST_S = 0.5
 PAUSE_S = 0.2
 
 T = TypeVar("T")
 #: Asks for log ranges within so many seconds; returns those that were answered.
 AskRanges = Callable[[Collection[Place], float], Mapping[Place, Range]]
+
+
+class Unanswered(SourceFailed):
+    """The brokers did not tell something in time."""
 
 
 class _Logs:
@@ -69,13 +76,21 @@ class _Logs:
     ) -> None:
         self._ranges = ask_ranges([(each.topic, each.partition) for each in partitions], TOGETHER_S)
         self._reads = reads
+        #: The time is over: else each of many logs would take a request's time.
+        self._over = False
 
     def range(self, partition: TopicPartition, until_s: float) -> Range:
         """The first position of a log and its end; see `log_range`."""
         place = partition.topic, partition.partition
         if place in self._ranges:
             return self._ranges[place]
-        return log_range(self._reads(partition.topic), *place, until_s)
+        if self._over:
+            raise Unanswered(f"the log range of {place[0]}/{place[1]} could not be read in time")
+        try:
+            return log_range(self._reads(partition.topic), *place, until_s)
+        except Unanswered:
+            self._over = time.monotonic() >= until_s
+            raise
 
     def range_in_time(self, partition: TopicPartition, until_s: float) -> Range | None:
         """The range of a log whose partition has a commit; None if it is not known in time."""
@@ -98,11 +113,11 @@ def resolve(
     described: Mapping[str, Described],
     ask_ranges: AskRanges,
     reads: Callable[[str], Consumer] | None = None,
-    fleeting: Container[str] = (),
-    left_out: Callable[[SourceFailed], None] = lambda _: None,
+    left_out: Callable[[Unanswered], None] = lambda _: None,
     siblings: Mapping[str, Collection[str]] | None = None,
+    within_s: float = STARTS_S,
 ) -> list[StartPosition]:
-    """The start position of each assigned partition.
+    """The start position of each assigned partition that is told in time.
 
     Args:
         consumer: the member of the group.
@@ -110,51 +125,53 @@ def resolve(
         described: the broker's description of each topic.
         ask_ranges: asks for the ranges of many logs at once.
         reads: the client that reads a topic, if that is not the member.
-        fleeting: topics that may have been deleted. Requests about them wait briefly, and
-            partitions whose start is not found are left out.
-        left_out: called with the reason.
+        left_out: called with the reason where a partition has none.
         siblings: topic that a pattern matches -> all topics of its pattern, which are described
             as well.
+        within_s: how long to wait for what the starts depend on.
 
     Raises:
-        SourceFailed: the broker did not answer within `PATIENCE_S` seconds.
+        SourceFailed: the group refuses to answer.
     """
-    until_s = time.monotonic() + PATIENCE_S
+    until_s = time.monotonic() + within_s
     fresh = {found.topic for found in committed if found.offset < 0}
-    begun = (
+    earlier = (
         _begun(consumer, fresh, described, siblings or {}, ask_ranges, until_s)
         if start == "latest"
-        else {}
+        else _Begun()
     )
+    for why in earlier.unanswered.values():
+        left_out(why)
     ranges_until_s = time.monotonic() + RANGES_S
     logs = _Logs(ask_ranges, committed, reads or (lambda _: consumer))
-    fleeting_until_s, given_up = time.monotonic() + FLEETING_S, False
+    until_s = time.monotonic() + within_s
     starts: list[StartPosition] = []
     for found in committed:
         if found.offset < 0:
+            if found.topic in earlier.unanswered:
+                continue
             # Another worker of the group may have committed it meanwhile.
-            found = begun.get(found.topic, {}).get(found.partition, found)  # noqa: PLW2901
-        goes = found.topic in fleeting
-        if goes and given_up and found.offset < 0:
-            continue
+            has = earlier.positions.get(found.topic, {})
+            found = has.get(found.partition, found)  # noqa: PLW2901
+        first: Start = "earliest" if found.topic in earlier.positions else start
+        topic_id = described[found.topic].topic_id
         try:
-            starts.append(
-                _resolve(
-                    logs,
-                    found,
-                    "earliest" if found.topic in begun else start,
-                    described[found.topic].topic_id,
-                    fleeting_until_s if goes else until_s,
-                    ranges_until_s,
-                )
-            )
-        except SourceFailed as exc:
-            if not goes:
-                raise
+            starts.append(_resolve(logs, found, first, topic_id, until_s, ranges_until_s))
+        except Unanswered as exc:
             left_out(exc)
-            # Else each of many partitions would take a request's time.
-            given_up = time.monotonic() >= fleeting_until_s
     return starts
+
+
+class _Begun(NamedTuple):
+    """What is known of topics without a commit for some of their partitions.
+
+    Attributes:
+        positions: topics that the group has read before -> its committed positions of each.
+        unanswered: topics of which it is not known -> why.
+    """
+
+    positions: Mapping[str, Mapping[int, TopicPartition]] = MappingProxyType({})
+    unanswered: Mapping[str, Unanswered] = MappingProxyType({})
 
 
 def _begun(
@@ -164,35 +181,45 @@ def _begun(
     siblings: Mapping[str, Collection[str]],
     ask_ranges: AskRanges,
     until_s: float,
-) -> dict[str, dict[int, TopicPartition]]:
-    """The topics that the group has read before, with its committed positions of each.
+) -> _Begun:
+    """Which topics the group has read before.
 
     For a new topic, or a new pattern with all its topics, the log ends are committed for all
     partitions at once, whichever members get them: from then on a partition without a commit is one
     that was added later. Workers that start together all find the topic new; the first commit
     counts for all, and the others read it and overwrite nothing.
-
-    Raises:
-        SourceFailed: the broker does not tell which partitions a topic has.
     """
-    begun: dict[str, dict[int, TopicPartition]] = {}
+    positions: dict[str, Mapping[int, TopicPartition]] = {}
+    unanswered: dict[str, Unanswered] = {}
     for together in {frozenset(siblings.get(topic, (topic,))) for topic in fresh}:
         new = together.intersection(fresh)
         if any(TopicTemplates().parse(topic) is not None for topic in new):
-            begun.update({topic: {} for topic in new})
+            positions.update({topic: {} for topic in new})
             continue
-        all_ = [TopicPartition(*p) for t in sorted(together) for p in _places(t, described, new)]
-        has = _has(consumer, all_, until_s)
-        if not has:
-            logs = _Logs(ask_ranges, all_, lambda _: consumer)
-            ends = [TopicPartition(p.topic, p.partition, logs.range(p, until_s)[1]) for p in all_]
-            has = _has(consumer, all_, until_s)
-            if not has:
-                consumer.commit(offsets=ends, asynchronous=True)
+        try:
+            places = [place for t in sorted(together) for place in _places(t, described, new)]
+            all_ = [TopicPartition(*place) for place in places]
+            has = _has_or_begins(consumer, all_, ask_ranges, until_s)
+        except Unanswered as exc:
+            unanswered.update(dict.fromkeys(new, exc))
+            continue
         if has:
             for topic in new:
-                begun[topic] = {p.partition: p for p in has if p.topic == topic}
-    return begun
+                positions[topic] = {p.partition: p for p in has if p.topic == topic}
+    return _Begun(positions, unanswered)
+
+
+def _has_or_begins(
+    consumer: Consumer, partitions: Sequence[TopicPartition], ask_ranges: AskRanges, until_s: float
+) -> list[TopicPartition]:
+    """The committed positions of those that have one; if none has, commits the ends of all."""
+    if has := _has(consumer, partitions, until_s):
+        return has
+    logs = _Logs(ask_ranges, partitions, lambda _: consumer)
+    ends = [TopicPartition(p.topic, p.partition, logs.range(p, until_s)[1]) for p in partitions]
+    if not (has := _has(consumer, partitions, until_s)):
+        consumer.commit(offsets=ends, asynchronous=True)
+    return has
 
 
 def _places(topic: str, described: Mapping[str, Described], fresh: Collection[str]) -> list[Place]:
@@ -200,7 +227,7 @@ def _places(topic: str, described: Mapping[str, Described], fresh: Collection[st
     found = described[topic]
     if not found.partitions and (topic in fresh or not found.absent):
         # An added partition can't be told from one of a new topic: don't guess.
-        raise SourceFailed(f"the broker does not tell which partitions {topic} has")
+        raise Unanswered(f"the broker does not tell which partitions {topic} has")
     return [(topic, partition) for partition in found.partitions]
 
 
@@ -217,7 +244,7 @@ def _committed(
 ) -> list[TopicPartition]:
     found: list[TopicPartition] = ask(
         "the committed positions",
-        lambda: consumer.committed(list(partitions), timeout=REQUEST_S),
+        lambda: consumer.committed(list(partitions), timeout=_allowed_s(until_s)),
         until_s,
     )
     for partition in found:
@@ -230,7 +257,7 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
     """Repeat a request to the broker until it is answered; None counts as no answer.
 
     Raises:
-        SourceFailed: the time `until_s` (monotonic seconds) is over.
+        Unanswered: the time `until_s` (monotonic seconds) is over.
     """
     while True:
         try:
@@ -243,8 +270,13 @@ def ask(what: str, question: Callable[[], T | None], until_s: float) -> T:
                 return answer
             why = "no answer"
         if time.monotonic() >= until_s:
-            raise SourceFailed(f"{what} could not be read in time: {why}")
+            raise Unanswered(f"{what} could not be read in time: {why}")
         time.sleep(PAUSE_S)
+
+
+def _allowed_s(until_s: float) -> float:
+    """How long one request may take: the client repeats it by itself within this time."""
+    return min(REQUEST_S, max(SHORTEST_REQUEST_S, until_s - time.monotonic()))
 
 
 def _resolve(
@@ -308,15 +340,13 @@ def log_range(
     group has committed which reads uncommitted records.
 
     Raises:
-        SourceFailed: the broker did not answer in time.
+        Unanswered: the broker did not answer in time.
     """
     until = time.monotonic() + PATIENCE_S if until_s is None else until_s
 
     def question() -> tuple[int, int] | None:
-        # The client repeats the request by itself within this time.
-        allowed_s = min(REQUEST_S, max(SHORTEST_REQUEST_S, until - time.monotonic()))
         found: tuple[int, int] | None = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=allowed_s, cached=False
+            TopicPartition(topic, partition), timeout=_allowed_s(until), cached=False
         )
         return found
 

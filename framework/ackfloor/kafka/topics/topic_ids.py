@@ -131,20 +131,27 @@ class TopicIds:
         """Whether a topic that existed was missing at the last check, or was replaced."""
         return topic in self._replaced or (topic in self._absent and topic in self._known)
 
-    def learn(self, topics: Collection[str]) -> Mapping[str, Described]:
+    def learn(
+        self, topics: Collection[str], within_s: float = REQUEST_S
+    ) -> Mapping[str, Described]:
         """Ask about topics, and wait for the answer.
 
         Raises:
             TopicReplaced: one was deleted and created anew.
         """
-        asked = self._ask(topics)
+        asked, until_s = self._ask(topics, within_s), time.monotonic() + within_s
         return {
-            topic: self._noted(topic, asked[topic], REQUEST_S) if topic in asked else Described()
+            topic: self._noted(topic, asked[topic], max(0.0, until_s - time.monotonic()))
+            if topic in asked
+            else Described()
             for topic in topics
         }
 
     def look(
-        self, read: Collection[Place], resting: Collection[Place] = ()
+        self,
+        read: Collection[Place],
+        resting: Collection[Place] = (),
+        unknown: Collection[str] = (),
     ) -> Mapping[str, Described]:
         """Ask every few seconds about the topics that are read and the watched ones; never waits.
 
@@ -153,6 +160,7 @@ class TopicIds:
         Args:
             read: the partitions that are read now.
             resting: paused partitions, whose log ends no fetch tells; they are asked for as well.
+            unknown: topics that something waits for; they are asked about at shorter intervals.
 
         Returns:
             The answers that have come since the last call.
@@ -168,9 +176,10 @@ class TopicIds:
             self.troubles = self._found_troubles(asked)
             return {topic: self._noted(topic, future, 0.0) for topic, future in asked.items()}
         since_s = time.monotonic() - self._looked_s
-        if since_s >= LOOK_EVERY_S or (self._hurried and since_s >= LOOK_SOON_S):
+        soon = self._hurried or bool(unknown)
+        if since_s >= LOOK_EVERY_S or (soon and since_s >= LOOK_SOON_S):
             self._looked_s, self._hurried = time.monotonic(), False
-            self._asked = self._ask(self._watched.union(topic for topic, _ in read))
+            self._asked = self._ask(self._watched.union((topic for topic, _ in read), unknown))
             self._ask_ends(resting)
         return {}
 
@@ -246,13 +255,15 @@ class TopicIds:
         self._admin, self._asked, self._asked_ends = None, {}, {}
         threading.Thread(target=going.clear, name="ackfloor:forget", daemon=True).start()
 
-    def _ask(self, topics: Collection[str]) -> Mapping[str, Future[Any]]:
+    def _ask(
+        self, topics: Collection[str], within_s: float = REQUEST_S
+    ) -> Mapping[str, Future[Any]]:
         if self._admin is None or not topics:
             return {}
         futures: Mapping[str, Future[Any]] = self._admin.describe_topics(
             TopicCollection(sorted(set(topics))),
             include_authorized_operations=True,
-            request_timeout=REQUEST_S,
+            request_timeout=within_s,
         )
         return futures
 

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackfloor.core.records.record import CommitPosition
-from ackfloor.errors import SourceFailed
 from ackfloor.kafka.consume import start_positions
 from ackfloor.kafka.consume.copartitioned_retry_topics import Changes, CopartitionedRetryTopics
 from ackfloor.kafka.consume.source import KafkaSource
@@ -175,21 +174,19 @@ class Silent:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def test_many_logs_that_nobody_tells_of_take_no_longer_than_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Followers are left out, also those that are not asked for any more; a source is not."""
-    for name in ("FLEETING_S", "PATIENCE_S"):
-        monkeypatch.setattr(start_positions, name, 0.0)
-    silent, told = Silent(), {"tier": Described("id"), "source": Described("id")}
-    client = cast("Consumer", silent)
+def test_many_logs_that_nobody_tells_of_take_no_longer_than_one() -> None:
+    """They are left out, with the reason, also those that are not asked for any more."""
+    silent, told = Silent(), {"tier": Described("id")}
+    client, why = cast("Consumer", silent), list[Exception]()
     many = [TopicPartition("tier", number, -1001) for number in range(100)]
-    assert start_positions.resolve(client, many, "earliest", told, untold, fleeting={"tier"}) == []
+    starts = start_positions.resolve(
+        client, many, "earliest", told, untold, left_out=why.append, within_s=0.0
+    )
+    assert starts == []
     assert silent.asked == ["tier"]
-    with pytest.raises(SourceFailed, match="the log range of source/0"):
-        start_positions.resolve(
-            client, of(("source", 0)), "earliest", told, untold, fleeting={"tier"}
-        )
+    assert [f"{each}".startswith(f"the log range of tier/{n} ") for n, each in enumerate(why)] == (
+        [True] * 100
+    )
 
 
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -43,6 +43,10 @@ class Client:
         for partition in partitions:
             self.read.remove((partition.topic, partition.partition))
 
+    def assignment(self) -> list[TopicPartition]:
+        """What it reads."""
+        return [TopicPartition(*place) for place in self.read]
+
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         """The group's committed positions."""
         return partitions
@@ -66,15 +70,23 @@ class Ids:
     def __init__(self) -> None:
         #: What a look brings, once.
         self.news: dict[str, Described] = {}
+        #: What is told at once, and what the last look was to ask for soon.
+        self.told = dict(DESCRIBED)
+        self.unknown: set[str] = set()
 
-    def learn(self, topics: set[str]) -> dict[str, Described]:
+    def learn(self, topics: set[str], within_s: float) -> dict[str, Described]:
         """The topics by the brokers' answer."""
-        return {topic: DESCRIBED[topic] for topic in topics}
+        return {topic: self.told[topic] for topic in topics}
 
-    def look(self, *_: object) -> dict[str, Described]:
+    def look(self, _read: object, _resting: object, unknown: set[str]) -> dict[str, Described]:
         """What was learned since."""
+        self.unknown = unknown
         news, self.news = self.news, {}
         return news
+
+    def gone(self, topic: str) -> bool:
+        """Nothing is deleted."""
+        return False
 
     def log_ranges(self, *_: object) -> dict[tuple[str, int], Any]:
         """No ranges."""
