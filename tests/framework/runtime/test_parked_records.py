@@ -46,16 +46,23 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[StartPosition]:
     return given
 
 
+def _timeless(record: ParkedRecord) -> ParkedRecord:
+    return record._replace(origin_timestamp_ms=None, failed_ms=None)
+
+
 def parked(starts: list[StartPosition], topic: str) -> list[tuple[ParkedRecord, ...]]:
     """What was parked in the first partition of a topic at each of its starts.
 
-    The timestamps in the source are known of all, and left out.
+    The times when they were written and when they failed are known of all, and left out.
     """
     found = [
         untimed(start.parked) for start in starts if start.topic == topic and start.partition == 0
     ]
-    assert all((record.origin_timestamp_ms or 0) > 0 for each in found for record in each)
-    return [tuple(record._replace(origin_timestamp_ms=None) for record in each) for each in found]
+    for record in (record for each in found for record in each):
+        assert record.origin_timestamp_ms
+        assert record.failed_ms
+        assert record.failed_ms >= record.origin_timestamp_ms
+    return [tuple(_timeless(record) for record in each) for each in found]
 
 
 PARKED = ParkedRecord(0, b"k", 0, 1)
