@@ -1,11 +1,11 @@
 """What healthy keys feel of noisy and hanging ones: `python -m benchmarks.fairness`.
 
 1,000 keys at a steady rate, of which five hang for ever, and one key that brings 80 % of all
-traffic, in bursts. From produce to the start of the handler of the 995 healthy keys, and how many
-of their records were handled when the last one was due. Three variants take turns: the healthy keys
-alone, everything with `fairness="off"`, and everything with the default. Where the healthy keys are
-alone, the others' records go to a topic that nobody reads: producers and the broker have the same
-to do. Nothing is tuned: 64 slots, a consume timeout of 60 s.
+traffic, steadily or in bursts. From produce to the start of the handler of the 995 healthy keys,
+and how many of their records were handled when the last one was due. Three variants take turns: the
+healthy keys alone, everything with `fairness="off"`, and everything with the default. Where the
+healthy keys are alone, the others' records go to a topic that nobody reads: producers and the
+broker have the same to do. Nothing is tuned: 64 slots, a consume timeout of 60 s.
 
 It writes results/fairness.md.
 """
@@ -20,7 +20,7 @@ import sys
 import time
 from collections.abc import Sequence
 from statistics import quantiles
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -39,13 +39,39 @@ NAMES = {
     "off": 'all, fairness="off"',
     "key": "all, as it is by default",
 }
-#: How long the handler takes, in either order: in key order the noisy key has one slot.
-WORK_S = {"unordered": 0.005, "key": 0.001}
+
+
+class Case(NamedTuple):
+    """A load: the handler's order, how long it takes, and how the noisy key's records come.
+
+    So many at once, every so many seconds.
+    """
+
+    ordering: str
+    work_s: float
+    burst: int
+    burst_s: float
+
+    @property
+    def name(self) -> str:
+        """Its heading."""
+        order = "Unordered" if self.ordering == "unordered" else "In key order"
+        noisy = f"{self.burst:,} noisy records every {self.burst_s:g} s"
+        return f"{order}, a handler of {1000 * self.work_s:g} ms, {noisy}"
+
+
+#: What is scarce -> the load. `flood` wants 85 of 64 slots all the time, `slots` while a burst
+#: lasts; with a handler of 5 ms the slots could do three times as much as the cores. In key order
+#: the noisy key has one slot.
+CASES = {
+    "flood": Case("unordered", 0.08, 80, 0.1),
+    "slots": Case("unordered", 0.05, 4_000, 5.0),
+    "cores": Case("unordered", 0.005, 4_000, 5.0),
+    "key": Case("key", 0.001, 4_000, 5.0),
+}
 KEYS, HANGING = 1_000, 5
 #: Records a second of the 1,000 keys, and seconds.
 RATE, SECONDS = 200, 60
-#: The key that brings 80 %: so many records at once, every so many seconds.
-BURST, BURST_S = 4_000, 5
 #: Seconds at the start that are not measured.
 WARM_S = 5.0
 SETTLE_S = 5.0
@@ -56,9 +82,10 @@ def hangs(key: int) -> bool:
     return key < HANGING
 
 
-def run(servers: str, ordering: str, variant: str, seconds: int) -> Figures:
+def run(servers: str, case: str, variant: str, seconds: int) -> Figures:
     """One variant."""
-    topic = others = f"fairness-{ordering}-{variant}-{time.time_ns()}"
+    ordering, work_s, *_ = CASES[case]
+    topic = others = f"fairness-{case}-{variant}-{time.time_ns()}"
     made(servers, topic)
     if variant == "alone":
         others = f"{topic}-of-nobody"
@@ -80,7 +107,7 @@ def run(servers: str, ordering: str, variant: str, seconds: int) -> Figures:
             healthy += 1
             if int(delivery.attempt) == 1:
                 waits_ms.append((time.time_ns() - int(sent_ns)) / 1e6)
-        await asyncio.sleep(WORK_S[ordering])
+        await asyncio.sleep(work_s)
 
     worker = worker_of(app)
     look_less_often()
@@ -88,7 +115,10 @@ def run(servers: str, ordering: str, variant: str, seconds: int) -> Figures:
     while (topic, 0) not in worker.engine.assignments:
         loop.turn()
     # Bursts have a process of their own: a steady record must not wait for its producer.
-    argv, of = [sys.executable, "-m", "benchmarks.fairness"], [servers, topic, others, str(seconds)]
+    argv, of = (
+        [sys.executable, "-m", "benchmarks.fairness"],
+        [servers, topic, others, str(seconds), case],
+    )
     writers = [subprocess.Popen([*argv, f"--{kind}", *of]) for kind in ("write", "burst")]
     while any(writer.poll() is None for writer in writers):
         loop.turn()
@@ -123,35 +153,36 @@ def write(servers: str, topic: str, others: str, seconds: int) -> None:
     producer.flush(30)
 
 
-def burst(servers: str, others: str, seconds: int) -> None:
+def burst(servers: str, others: str, seconds: int, case: Case) -> None:
     """The records of the noisy key, after the same moment."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     producer.list_topics(others)
     time.sleep(SETTLE_S)
     began_s = time.monotonic()
-    for number in range(seconds // BURST_S):
-        time.sleep(max(0.0, began_s + number * BURST_S - time.monotonic()))
-        for _ in range(BURST):
+    for number in range(int(seconds / case.burst_s)):
+        time.sleep(max(0.0, began_s + number * case.burst_s - time.monotonic()))
+        for _ in range(case.burst):
             producer.produce(others, b"noisy 0 0", key=b"noisy", partition=0)
-        producer.flush(30)
+        producer.poll(0)
+    producer.flush(30)
 
 
 def measured(servers: str, given: argparse.Namespace) -> dict[str, dict[str, list[Figures]]]:
-    """All rounds, in both orders."""
+    """All rounds, of each case."""
     found: dict[str, dict[str, list[Figures]]] = {}
     for number in range(given.rounds):
-        for ordering in given.ordering:
-            sys.stderr.write(f"round {number + 1} of {given.rounds}, {ordering}\n")
+        for case in given.cases:
+            sys.stderr.write(f"round {number + 1} of {given.rounds}, {case}\n")
             for variant in VARIANTS:
-                figures = _apart(given, servers, ordering, variant)
+                figures = _apart(given, servers, case, variant)
                 sys.stderr.write(f"  {variant}: {figures}\n")
-                found.setdefault(ordering, {}).setdefault(variant, []).append(figures)
+                found.setdefault(case, {}).setdefault(variant, []).append(figures)
     return found
 
 
-def _apart(given: argparse.Namespace, servers: str, ordering: str, variant: str) -> Figures:
+def _apart(given: argparse.Namespace, servers: str, case: str, variant: str) -> Figures:
     """One run, in a process of its own."""
-    argv = [sys.executable, "-m", "benchmarks.fairness", "--case", servers, ordering, variant]
+    argv = [sys.executable, "-m", "benchmarks.fairness", "--case", servers, case, variant]
     argv.append(str(given.seconds))
     done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, timeout=10 * given.seconds)
     figures: Figures = json.loads(done.stdout.splitlines()[-1])
@@ -159,7 +190,7 @@ def _apart(given: argparse.Namespace, servers: str, ordering: str, variant: str)
 
 
 def table(found: dict[str, list[Figures]]) -> list[str]:
-    """One order."""
+    """One case."""
     lines = [
         "| | median, ms | p99, ms | p99.9, ms | p99 against alone | handled in time, % |",
         "|---|--:|--:|--:|--:|--:|",
@@ -176,11 +207,10 @@ def text_of(
     found: dict[str, dict[str, list[Figures]]], given: argparse.Namespace, head: Sequence[str]
 ) -> str:
     """The result."""
-    noisy = BURST / (BURST + BURST_S * RATE)
     load = (
         f"- {RATE} records a second of {KEYS:,} keys, {HANGING} of which hang for ever; one more "
-        f"key brings {100 * noisy:.0f} % of all, {BURST:,} at once every {BURST_S} s; "
-        f"{given.seconds} s; 64 slots, a consume timeout of 60 s; {given.rounds} rounds."
+        f"key brings 80 % of all; {given.seconds} s; 64 slots, a consume timeout of 60 s; "
+        f"{given.rounds} rounds."
     )
     judged = (
         "- Of healthy keys, from produce to the start of the handler. The three take turns; a "
@@ -189,9 +219,8 @@ def text_of(
     )
     repeat = "- Repeat: `python -m benchmarks.fairness`."
     lines = ["# Fairness between keys", "", *head, load, judged, repeat]
-    for ordering, one in found.items():
-        name = "Unordered" if ordering == "unordered" else "In key order"
-        lines += ["", f"## {name}, a handler of {1000 * WORK_S[ordering]:g} ms", "", *table(one)]
+    for case, one in found.items():
+        lines += ["", f"## {CASES[case].name}", "", *table(one)]
     return "\n".join([*lines, ""])
 
 
@@ -200,22 +229,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=SECONDS)
-    parser.add_argument("--ordering", nargs="+", choices=tuple(WORK_S), default=tuple(WORK_S))
+    parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=tuple(CASES))
     parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument("--write", nargs=4, help=argparse.SUPPRESS)
-    parser.add_argument("--burst", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--write", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--burst", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.write:
-        servers, topic, others, seconds = given.write
+        servers, topic, others, seconds, _ = given.write
         write(servers, topic, others, int(seconds))
         return
     if given.burst:
-        servers, _, others, seconds = given.burst
-        burst(servers, others, int(seconds))
+        servers, _, others, seconds, case = given.burst
+        burst(servers, others, int(seconds), CASES[case])
         return
     if given.case:
-        servers, ordering, variant, seconds = given.case
-        print(json.dumps(run(servers, ordering, variant, int(seconds))), flush=True)
+        servers, case, variant, seconds = given.case
+        print(json.dumps(run(servers, case, variant, int(seconds))), flush=True)
         return
     head = [line for line in machine.told() if not line.startswith("- aiokafka")][:2]
     with open_broker() as broker:

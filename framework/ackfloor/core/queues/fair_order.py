@@ -10,11 +10,13 @@ HANGING  a key of which a delivery runs far longer than usual, or whose last del
          hangs until one of its deliveries is handled.
 
 All others are quiet. Quiet keys go first; what is due of others waits here, by key, and goes on
-when nothing of a quiet key waits: that of the key first which has the fewest in flight. So a slot
-is never free while something of a noisy key waits. Hanging keys are different: a slot that one has
-is lost for as long as the handler's consume timeout. So they never hold more than a quarter of the
-slots, and together with redeliveries no more than half. Of redeliveries those whose last delivery
-timed out have a quarter of the slots at most, so that others come through.
+when nothing of a quiet key waits: that of the key first which has the fewest in flight. Were every
+slot given to them then, the next record of a quiet key would wait for a delivery to end. So as many
+slots are kept free of them as all others have used at the same time lately (`kept`). Hanging keys
+are different: a slot that one has is lost for as long as the handler's consume timeout. So they
+never hold more than a quarter of the slots, and together with redeliveries no more than half. Of
+redeliveries those whose last delivery timed out have a quarter of the slots at most, so that others
+come through.
 
 While no key is noisy or hanging, records are looked at by nobody, and go in their order.
 
@@ -26,6 +28,8 @@ F1  what is put in comes out once; the records of a key in the order in which th
 F2  nothing of a noisy key is given while something of a quiet one waits.
 F3  hanging keys hold at most `hanging_room` slots by first deliveries.
 F4  a key waits for others only while it is noisy or hanging.
+F5  noisy and hanging keys are given no slot of those that are kept for others; one of all slots is
+    never kept, so something of a noisy key goes on.
 """
 
 from __future__ import annotations
@@ -53,6 +57,8 @@ LOOKS = 250
 FEWEST_LOOKS = 25
 #: Where most deliveries have run for less than so many seconds, slots are not what is scarce.
 HELD_S = 0.001
+#: What is left, at the next look, of the most slots that all others had: half after 0.7 s.
+FADES = 0.98
 #: How many keys are remembered whose last delivery timed out.
 MOST_TIMED_OUT = 1_000
 
@@ -113,6 +119,7 @@ class FairOrder:
         "_busy",
         "_looks",
         "_next_s",
+        "_others",
         "_redelivered",
         "_timed_out",
         "_used",
@@ -133,6 +140,8 @@ class FairOrder:
         #: How much of the handling time each key used, in slots x looks, and of all looks.
         self._used: dict[Key, float] = {}
         self._looks = 0.0
+        #: The most slots that redeliveries and all other keys had lately.
+        self._others = 0.0
         #: Redeliveries of records whose last delivery timed out, that have, or had, a slot.
         self._redelivered: list[TrackedDelivery] = []
         self._next_s = 0.0
@@ -188,7 +197,8 @@ class FairOrder:
         """Look at the deliveries that have a slot (of `concurrency`), redeliveries included.
 
         `timeout_s` is the handler's consume timeout, None for no limit.
-        Returns whether a key waits now that did not before.
+        Returns whether the executor has to give back what it has not started: a key waits now that
+        did not before, or what it was given would start in slots that are kept by now.
         """
         self._next_s = now_s + LOOK_S
         long_s = self._usual.long_s(timeout_s)
@@ -211,9 +221,13 @@ class FairOrder:
         if busy >= concurrency and 2 * held >= busy:
             self._count(in_flight, concurrency)
             noisy = {key for key in in_flight if self._is_noisy(key, in_flight[key], concurrency)}
+        apart = noisy | hanging | self.waiting.keys()
+        large = max(1.0, PART * concurrency)
+        others = busy - sum(n for key, n in in_flight.items() if key in apart or n > large)
+        self._others = max(float(others), FADES * self._others)
         new = not (noisy | hanging) <= self.waiting.keys()
         self._update(noisy, hanging, in_flight)
-        return new
+        return new or self._has_too_much(concurrency)
 
     def _count(self, in_flight: dict[Key, int], concurrency: int) -> None:
         """Note how much of the handling time each key uses."""
@@ -230,6 +244,13 @@ class FairOrder:
         if in_flight > max(1.0, PART * concurrency):
             return True
         return self._looks >= FEWEST_LOOKS and self._used.get(key, 0.0) > PART * self._looks
+
+    def _has_too_much(self, concurrency: int) -> bool:
+        """Whether the executor has more of noisy and hanging keys than they have slots."""
+        kept = self.kept(concurrency)
+        if not (kept and any(each.given for each in self._busy)):
+            return False
+        return sum(each.in_flight for each in self._busy) > concurrency - kept
 
     def _update(self, noisy: set[Key], hanging: set[Key], in_flight: dict[Key, int]) -> None:
         for key in noisy | hanging:
@@ -284,13 +305,22 @@ class FairOrder:
                 found.items.append(item)
         return quiet
 
-    def take(self, count: int, hanging_room: int) -> list[Item]:
+    def kept(self, concurrency: int) -> int:
+        """How many slots, of so many, noisy and hanging keys leave to all others."""
+        return min(round(self._others), concurrency - 1)
+
+    def take(self, count: int, hanging_room: int, concurrency: int) -> list[Item]:
         """Take up to so many items of noisy and hanging keys.
 
         Args:
             count: how many.
             hanging_room: how many slots hanging keys may have by first deliveries.
+            concurrency: how many slots the handler has.
         """
+        if kept := self.kept(concurrency):
+            # Whatever the executor has, it starts: nothing waits there then for a slot.
+            in_flight = sum(each.in_flight for each in self._busy)
+            count = min(count, concurrency - kept - in_flight)
         room = hanging_room - self.hanging_in_flight()
         order = [(w.in_flight, n, w) for n, w in enumerate(self.waiting.values()) if w.items]
         heapify(order)

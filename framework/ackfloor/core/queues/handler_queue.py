@@ -104,7 +104,11 @@ class HandlerQueue:
 
     def __len__(self) -> int:
         apart = 0 if self.fair is None else len(self.fair)
-        return len(self.items) + len(self.exclusive) + apart
+        return self.in_order() + apart
+
+    def in_order(self) -> int:
+        """How many items wait for a slot, without those of keys that wait for others."""
+        return len(self.items) + len(self.exclusive)
 
     # In.
 
@@ -217,18 +221,19 @@ class HandlerQueue:
         return 0 if self.fair is None or not self.fair.waiting else self.fair.unstarted()
 
     def take_last(
-        self, count: int, hanging_room: int, *, of_a_lane: int | None = None
+        self, count: int, hanging_room: int, concurrency: int, *, of_a_lane: int | None = None
     ) -> Sequence[Unit]:
         """Take up to so many items of noisy and hanging keys, for slots that are free otherwise.
 
         Args:
             count: how many.
             hanging_room: how many slots hanging keys may have; see `FairOrder.take`.
+            concurrency: how many slots the handler has.
             of_a_lane: see `take`.
         """
         if self.fair is None or count <= 0:
             return ()
-        return self._handed_out(self.fair.take(count, hanging_room), of_a_lane)
+        return self._handed_out(self.fair.take(count, hanging_room, concurrency), of_a_lane)
 
     def _handed_out(self, taken: list[Item], of_a_lane: int | None) -> Sequence[Unit]:
         self._given += len(taken)

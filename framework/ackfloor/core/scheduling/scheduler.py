@@ -99,10 +99,12 @@ class Scheduler:
             return ()
         if handler.held or queue.exclusive or self._state.exclusive:
             return ()
-        room = queue.room(queued, handler.rules.concurrency, now.mono_s)
+        concurrency, hanging_room = handler.rules.concurrency, handler.hanging_room()
+        room = queue.room(queued, concurrency, now.mono_s)
         if rate is None:
-            return queue.take_last(room, handler.hanging_room())
-        units = queue.take_last(min(room, rate.tokens), handler.hanging_room(), of_a_lane=1)
+            return queue.take_last(room, hanging_room, concurrency)
+        room = min(room, rate.tokens)
+        units = queue.take_last(room, hanging_room, concurrency, of_a_lane=1)
         self._note_given(handler, rate, units)
         return units
 

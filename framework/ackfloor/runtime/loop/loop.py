@@ -152,10 +152,13 @@ class Loop:
         return moved
 
     def _sated(self) -> bool:
-        """Whether every handler has so much to do that what is read now would only take memory."""
+        """Whether every handler has so much to do that what is read now would only take memory.
+
+        What waits of noisy and hanging keys is not enough: a quiet one may be behind it in the log.
+        """
         state, by_name = self.engine.state, self.executors.by_name
         return all(
-            len(handler.queue) + by_name[name].queued()
+            handler.queue.in_order() + by_name[name].queued()
             >= max(ENOUGH, ENOUGH_EACH * handler.rules.concurrency)
             for name, handler in state.handlers.items()
         ) and not any(route.high_priority for route in state.routes.values())

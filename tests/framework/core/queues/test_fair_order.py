@@ -1,4 +1,4 @@
-"""FairOrder: who waits for whom where slots are scarce (F1 to F4)."""
+"""FairOrder: who waits for whom where slots are scarce (F1 to F5)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,14 @@ def flooded() -> FairWorld:
     return world
 
 
+def look(world: FairWorld) -> None:
+    """Time passes until what runs is looked at, and it is."""
+    world.turn()
+    world.feed()
+
+
 class TestNoisy:
-    """F2, F4: quiet keys go first while slots are scarce, and no slot is free for it."""
+    """F2, F4: quiet keys go first while slots are scarce."""
 
     def test_nobody_waits_while_slots_are_free(self) -> None:
         """A key may have all the traffic: nothing is looked at for its key."""
@@ -143,6 +149,86 @@ class TestNoisy:
             looks += 1
         assert LOOKS < looks < 2 * LOOKS
         assert len(world.fair._used) < LOOKS
+
+
+class TestKept:
+    """F5: a quiet key finds a free slot, for as many are kept as quiet keys use at a time."""
+
+    def test_a_quiet_key_that_comes_in_waves_never_waits(self) -> None:
+        """While a noisy one has all other slots; the first wave alone waits for slots to end."""
+        world = flooded()
+        for wave in range(20):
+            world.send(b"flood", SLOTS)
+            for number in range(5):
+                world.send(b"quiet-%d-%d" % (wave, number))
+            world.end_of(b"flood", 5 if wave == 0 else 2)
+            world.fill()
+            look(world)
+            quiet = [d for d in world.running_now() if d.key != b"flood"]
+            assert len(quiet) == 5
+            assert wave == 0 or world.runs(b"flood") == SLOTS - 5
+            for delivery in quiet:
+                world.end(delivery)
+            # The noisy key takes none of what they had.
+            world.fill()
+            assert world.runs(b"flood") == SLOTS - 5
+
+    def test_slots_that_nobody_else_uses_any_more_are_given_back(self) -> None:
+        """Half of them after 0.7 s; in the end the noisy key has all."""
+        world = flooded()
+        world.send(b"flood", 500 * SLOTS)
+        for number in range(8):
+            world.send(b"quiet-%d" % number)
+        world.end_of(b"flood", 8)
+        world.fill()
+        look(world)
+        for delivery in [d for d in world.running_now() if d.key != b"flood"]:
+            world.end(delivery)
+        kept = []
+        while world.runs(b"flood") < SLOTS:
+            look(world)
+            world.end_of(b"flood")
+            world.fill()
+            kept.append(world.fair.kept(SLOTS))
+            assert world.runs(b"flood") == SLOTS - kept[-1]
+        assert (max(kept), kept[35]) == (8, 4)
+        assert len(kept) < 5 / LOOK_S
+
+    def test_what_floods_is_not_kept_for_itself(self) -> None:
+        """Before it is known to be noisy it has more than a tenth of the slots already."""
+        world = FairWorld()
+        world.send(b"flood", SLOTS - 1)
+        world.fill()
+        world.turn()
+        world.send(b"flood", 5 * SLOTS)
+        world.fill()
+        world.turn()
+        assert set(world.fair.waiting) == {b"flood"}
+        assert world.fair.kept(SLOTS) == 0
+
+    def test_a_noisy_key_goes_on_where_others_use_all_slots(self) -> None:
+        """One slot is never kept."""
+        world = FairWorld()
+        for number in range(SLOTS):
+            world.send(b"quiet-%d" % number)
+        world.fill()
+        look(world)
+        for delivery in list(world.running_now()):
+            world.end(delivery)
+        world.send(b"flood", 10 * SLOTS)
+        world.fill()
+        world.turn()
+        world.end_of(b"flood")
+        world.fill()
+        assert (world.fair.kept(SLOTS), world.runs(b"flood")) == (SLOTS - 1, 1)
+
+    def test_what_waits_for_others_is_not_enough_to_do(self) -> None:
+        """A worker reads on: a quiet record may be behind it in the log."""
+        world = flooded()
+        queue = world.handler.queue
+        assert len(queue) > queue.in_order() == 0
+        world.send(b"quiet", 2 * SLOTS)
+        assert queue.in_order() + len(world.ready) == 2 * SLOTS
 
 
 class TestHanging:

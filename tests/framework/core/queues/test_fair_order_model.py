@@ -1,5 +1,5 @@
 """FairOrder against a model: whatever happens, each record is given once (F1), quiet ones first
-(F2), and hanging keys have a quarter of the slots at most (F3)."""
+(F2), hanging keys have a quarter of the slots at most (F3), and kept slots are left free (F5)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class CheckedWorld(FairWorld):
             if any(each.hanging for each in found):
                 # F3
                 assert self.fair.hanging_in_flight() <= SLOTS // 4
+            if kept := self.fair.kept(SLOTS):
+                # F5
+                assert sum(each.in_flight for each in self.fair.waiting.values()) <= SLOTS - kept
         return units
 
 
