@@ -45,9 +45,8 @@ lint: setup ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 
-types: setup ## mypy and pyright, both strict
-	@$(BIN)/mypy
-	@$(BIN)/pyright
+types: setup ## mypy and pyright, both strict, side by side
+	@$(BIN)/mypy & mypy=$$!; $(BIN)/pyright; pyright=$$?; wait $$mypy && exit $$pyright
 
 check: lint types ## lint, types, import directions, docs
 	@$(BIN)/python -m pytest -q tests/structure -m "not e2e"

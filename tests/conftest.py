@@ -20,7 +20,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # commands would leave out what has no room in it.
 os.environ.pop("COLUMNS", None)
 
-pytest_plugins = ["tests.collecting", "tests.groups", "tests.kafka_broker"]
+pytest_plugins = ["tests.collecting", "tests.groups", "tests.kafka_broker", "tests.tracing"]
 
 
 @pytest.fixture(autouse=True)
