@@ -116,10 +116,14 @@ def _act(
     feed = Feed(broker.bootstrap_servers, seeded_orders(plan.orders, plan.seed), plan.rate)
     with LiveView(console, "ackfloor demo", plan.orders) as live:
         stage = Stage(topics, service, feed, live)
-        _handle_half(plan, stage, feed, stack)
-        # Now, so that it has started when the last stuck orders are dead letters.
-        spark = _spark(plan, broker, folder, stack, live) if plan.spark else None
+        _begin(plan, stage, feed, stack)
+        # So early that Java has started and compiled when the last stuck orders are dead letters;
+        # but an outage would end its first report.
+        spark = None if plan.outage_s else _spark(plan, broker, folder, stack, live)
+        _handle_half(plan, stage)
         disturbances = _disturb(plan, stage, broker)
+        if plan.outage_s:
+            spark = _spark(plan, broker, folder, stack, live)
         stage.until(feed.finished, "all orders are produced", _HALF_S)
         stage.until_settled()
         stage.look()
@@ -150,20 +154,28 @@ def _act(
     ]
 
 
-def _spark(plan: Plan, broker: Broker, folder: Path, stack: ExitStack, live: LiveView) -> Pipeline:
-    """Spark, started; it is asked for its report later."""
+def _spark(
+    plan: Plan, broker: Broker, folder: Path, stack: ExitStack, live: LiveView
+) -> Pipeline | None:
+    """Spark, started; it is asked for its report later. None where the demo does without."""
+    if not plan.spark:
+        return None
     page = None if plan.page is None else plan.page.resolve()
     pipeline = stack.enter_context(Pipeline(broker.bootstrap_servers, folder, page))
     live.tell("Spark starts to store the retry and dead-letter topics")
     return pipeline
 
 
-def _handle_half(plan: Plan, stage: Stage, feed: Feed, stack: ExitStack) -> None:
-    """Produce once the workers have joined, until half of what can be handled is."""
+def _begin(plan: Plan, stage: Stage, feed: Feed, stack: ExitStack) -> None:
+    """Begin to produce once the workers have joined."""
     stage.live.tell(f"{plan.workers} workers start")
     stage.until(lambda: stage.all_owned(plan.workers), "all workers have partitions", _JOIN_S)
     stage.live.tell(f"every partition has its worker; producing {plan.orders:,} orders")
     stack.enter_context(feed)
+
+
+def _handle_half(plan: Plan, stage: Stage) -> None:
+    """Wait until half of what can be handled is."""
     handled = sum(n for kind, n in counts(plan.orders).items() if EXPECTED[kind].reason is None)
     half = handled // 2
     stage.until(lambda: stage.receipts() >= half, f"{half} orders are handled", _HALF_S)

@@ -1,7 +1,8 @@
 """A leash: a small process that ends a program when the process that started it is gone.
 
-Run as a script (`python -P lifeline.py PROGRAM ...`) with a pipe as stdin. It passes on SIGTERM and
-SIGINT; when the pipe closes, however its other end ended, it sends the program SIGTERM, another one
+Run as a script (`python -P lifeline.py NICE PROGRAM ...`) with a pipe as stdin. NICE is by how much
+the program's priority is lower than its owner's, as `nice` counts. It passes on SIGTERM and SIGINT;
+when the pipe closes, however its other end ended, it sends the program SIGTERM, another one
 every `PATIENCE_S` seconds, and SIGKILL if it has not ended after `GRACE_S` seconds. It exits with
 the program's code, once whatever that started in its session (a Java process that ends a little
 later) is gone as well.
@@ -25,8 +26,10 @@ _LOOK_EVERY_S = 0.1
 
 def main(argv: list[str]) -> int:
     """Run a program; returns its exit code."""
+    lower_by, *command = argv
+    os.nice(int(lower_by))
     # A session of its own: Ctrl-C in a terminal reaches the owner alone.
-    program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+    program = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def pass_on(number: int, _frame: object) -> None:
         if program.poll() is None:

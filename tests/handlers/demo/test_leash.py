@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -33,10 +34,10 @@ def held() -> Iterator[list[Popen]]:
         process.stdout.close()  # type: ignore[union-attr]
 
 
-def hold(held: list[Popen], source: str) -> Popen:
+def hold(held: list[Popen], source: str, lower_by: int = 0) -> Popen:
     """A Python program on a leash."""
     process = subprocess.Popen(
-        [sys.executable, "-P", leash.__file__, sys.executable, "-c", source],
+        [sys.executable, "-P", leash.__file__, str(lower_by), sys.executable, "-c", source],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -55,6 +56,13 @@ def told(process: Popen) -> list[ProcessIdentity]:
 def test_the_exit_code_is_the_program_s(held: list[Popen]) -> None:
     """Whoever waits for the leash learns how the program ended."""
     assert hold(held, "raise SystemExit(3)").wait(60) == 3
+
+
+def test_the_program_steps_back_by_as_much_as_it_is_told(held: list[Popen]) -> None:
+    """Spark's first report takes what the workers leave of the processors."""
+    own = os.nice(0)
+    process = hold(held, "import os, sys; sys.exit(os.nice(0))", lower_by=5)
+    assert process.wait(60) == min(own + 5, 19)
 
 
 def test_a_signal_is_passed_on(held: list[Popen]) -> None:
