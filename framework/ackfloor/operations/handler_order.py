@@ -26,6 +26,7 @@ class HandlerOutcome:
         applied: run -> its workers that did it.
         refused: run, and worker -> why it did nothing.
         silent: run and worker, of those that have not answered.
+        unknown: run -> why nobody knows whether it did it: it got the order, and has not answered.
     """
 
     action: str
@@ -35,6 +36,7 @@ class HandlerOutcome:
     applied: dict[str, list[int]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
 
     def add(self, run: str, workers: Mapping[str, Any]) -> None:
         """One run's answer."""
@@ -45,13 +47,14 @@ class HandlerOutcome:
     @property
     def whole(self) -> bool:
         """Whether every worker did it."""
-        return not (self.refused or self.silent)
+        return not (self.refused or self.silent or self.unknown)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many workers did it, and how many did not."""
         done = sum(map(len, self.applied.values()))
-        return counts_of(done, refused=len(self.refused), silent=len(self.silent))
+        refused, silent, unknown = map(len, (self.refused, self.silent, self.unknown))
+        return counts_of(done, refused=refused, silent=silent, unknown=unknown)
 
 
 ActionT = TypeVar("ActionT", bound=StrEnum)
@@ -97,7 +100,7 @@ class HandlerOrder(RunOrder[HandlerOutcomeT], Generic[ActionT, HandlerOutcomeT])
         if not self._takes_back:
             body["reason"] = self.reason
             body |= {} if self.for_s is None else {"for_s": self.for_s}
-        for run, answer in runs.post(self.path, body, outcome.refused):
+        for run, answer in runs.post(self.path, body, outcome.refused, outcome.unknown):
             outcome.add(run, answer["workers"])
         return outcome
 

@@ -51,6 +51,7 @@ class LaneOutcome:
         missing: what was named and waits in no worker that answered.
         refused: run and worker -> why it did nothing.
         silent: run and worker, of those that did not answer.
+        unknown: run -> why nobody knows whether it did it: it got the order, and has not answered.
     """
 
     action: str
@@ -62,6 +63,7 @@ class LaneOutcome:
     missing: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
 
     def add(self, run: str, answer: Mapping[str, Any]) -> None:
         """One run's answer."""
@@ -77,13 +79,14 @@ class LaneOutcome:
     def counts(self) -> dict[str, int]:
         """How many lanes it was done to, and of the others how many for which reason."""
         others = {"missing": len(self.missing), "refused": len(self.refused)}
-        named = {**others, "silent": len(self.silent), "freed": self.freed}
+        others |= {"silent": len(self.silent), "unknown": len(self.unknown)}
+        named = {**others, "freed": self.freed}
         return counts_of(self.done, **{**self.left, **named})
 
     @property
     def whole(self) -> bool:
         """Whether all that was named was reached."""
-        return not (self.left or self.missing or self.refused or self.silent)
+        return not (self.left or self.missing or self.refused or self.silent or self.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ class LaneMove(JudgedOrder[LaneOutcome]):
         body = {**head, **self.which, **self.more, "dry_run": dry_run}
         missing: list[set[str]] = []
         order: dict[str, None] = {}
-        for run, answer in runs.post(PATH, body, outcome.refused):
+        for run, answer in runs.post(PATH, body, outcome.refused, outcome.unknown):
             outcome.add(run, answer)
             missing.append(set(answer["missing"]))
             order |= dict.fromkeys(answer["missing"])

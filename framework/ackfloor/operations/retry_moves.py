@@ -15,7 +15,7 @@ from ackfloor.core.records.envelope import DID_NOT_FAIL, Reason
 from ackfloor.dead_letters.rules.waiting import ChosenWaiting
 from ackfloor.live.retry_orders import Action
 from ackfloor.live.retry_requests import MOST, PATH
-from ackfloor.operations.run_client import ControlFailed
+from ackfloor.operations.run_client import ControlFailed, NotKnown
 from ackfloor.operations.run_orders import JudgedOrder
 from ackfloor.operations.runs import Runs
 
@@ -42,6 +42,8 @@ class RetryOutcome:
         done: how many records they did it to, or would.
         silent: run and worker, of those that did not answer.
         refused: run -> why it did nothing, or no more: it is not asked for the rest.
+        unknown: run -> why nobody knows whether it did it, or the rest: it got the order, and has
+            not answered.
     """
 
     action: Action
@@ -52,11 +54,13 @@ class RetryOutcome:
     done: int = 0
     silent: set[tuple[str, int]] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
         """Whether all runs answered, and did it to as many as were meant."""
-        return not (self.silent or self.refused) and self.done >= self.meant
+        answered = not (self.silent or self.refused or self.unknown)
+        return answered and self.done >= self.meant
 
     @property
     def missing(self) -> int:
@@ -66,7 +70,8 @@ class RetryOutcome:
     @property
     def counts(self) -> dict[str, int]:
         """How many it was done to, and how many were meant."""
-        return {"done": self.done, "meant": self.meant}
+        unknown = {"unknown": len(self.unknown)} if self.unknown else {}
+        return {"done": self.done, "meant": self.meant, **unknown}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +123,15 @@ class RetryMove(JudgedOrder[RetryOutcome]):
         for places in self._parts():
             body = {"action": action, "topic": self.topic, "places": places}
             try:
-                for run, answer in runs.post(PATH, body, outcome.refused):
+                for run, answer in runs.post(PATH, body, outcome.refused, outcome.unknown):
                     outcome.done += answer["count"]
                     outcome.silent.update((run, worker) for worker in answer["workers"]["silent"])
             except ControlFailed as exc:
                 if not outcome.done:
                     raise
                 # What was done before is told, and noted.
-                outcome.refused |= dict.fromkeys(runs.tokens, str(exc))
+                whys = outcome.unknown if isinstance(exc, NotKnown) else outcome.refused
+                whys |= dict.fromkeys(runs.tokens, str(exc))
                 break
         return outcome
 

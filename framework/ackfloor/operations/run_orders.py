@@ -6,6 +6,7 @@ An order that knows what it means can be judged first: the runs count, and do no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
 from ackfloor.operations.noted import Ending
@@ -22,6 +23,10 @@ class Outcome(Protocol):
     @property
     def counts(self) -> dict[str, int]:
         """How many of what were done, or were not."""
+
+    @property
+    def unknown(self) -> Mapping[str, str]:
+        """Run -> why nobody knows whether it did it, of those that got it."""
 
 
 OutcomeT = TypeVar("OutcomeT", bound=Outcome)
@@ -50,6 +55,8 @@ class RunOrder(ABC, Generic[OutcomeT]):
         """
         outcome = self._do(runs)
         ending.whole, ending.counts = outcome.whole, outcome.counts
+        # Without a run that says that it did something, it did not fail: nobody knows.
+        ending.is_known = bool(outcome.counts.get("done")) or not outcome.unknown
         return outcome
 
     @abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ackfloor.operations.run_client import ControlFailed, post
+from ackfloor.operations.run_client import ControlFailed, NotKnown, post
 from ackfloor.operations.run_tls import SYSTEM, Trust
 
 
@@ -30,15 +30,20 @@ class Runs:
         return len(self.tokens) + len(self.unreached) == 1
 
     def post(
-        self, path: str, body: Mapping[str, Any], refused: dict[str, str]
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        refused: dict[str, str],
+        unknown: dict[str, str],
     ) -> Iterator[tuple[str, Any]]:
         """Ask all runs for something; each run's address with its answer.
 
         Args:
             path: which of their controls.
             body: what to do.
-            refused: gets address -> why, of the runs that don't do it; those that are in it are not
-                asked again.
+            refused: gets address -> why, of the runs that don't do it.
+            unknown: gets address -> why, of the runs that got it and have not answered: they may
+                have done it. Those that are in one of the two are not asked again.
 
         Raises:
             ControlFailed: the only run does not answer, or refuses.
@@ -46,13 +51,13 @@ class Runs:
         """
         refused |= self.unreached
         for run, token in self.tokens.items():
-            if run in refused:
+            if run in refused or run in unknown:
                 continue
             try:
                 answer = post(run, token, path, body, self.trust)
             except ControlFailed as exc:
                 if self.alone:
                     raise
-                refused[run] = str(exc)
+                (unknown if isinstance(exc, NotKnown) else refused)[run] = str(exc)
             else:
                 yield run, answer

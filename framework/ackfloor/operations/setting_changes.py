@@ -25,12 +25,14 @@ class ChangeOutcome:
         dry_run: whether nothing was changed.
         answers: run -> what it said, as `POST /config` answers.
         refused: run, and worker -> why it did nothing.
+        unknown: run -> why nobody knows whether it did it: it got the change, and has not answered.
     """
 
     setting: str
     dry_run: bool
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
 
     @property
     def applied(self) -> Mapping[str, list[int]]:
@@ -73,14 +75,14 @@ class ChangeOutcome:
     @property
     def whole(self) -> bool:
         """Whether every worker has it."""
-        return not (self.refused or self.silent)
+        return not (self.refused or self.silent or self.unknown)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many workers have it and how many have not, and what it ended."""
         done = sum(map(len, self.applied.values()))
-        refused, silent = len(self.refused), len(self.silent)
-        return counts_of(done, refused=refused, silent=silent, parked=self.ends)
+        refused, silent, unknown = map(len, (self.refused, self.silent, self.unknown))
+        return counts_of(done, refused=refused, silent=silent, unknown=unknown, parked=self.ends)
 
     def noted(self) -> dict[str, str]:
         """What a note says of the value: what it was and is, where several differ all of them."""
@@ -116,7 +118,7 @@ class SettingChange(JudgedOrder[ChangeOutcome]):
     def _ask(self, runs: Runs, *, dry_run: bool) -> ChangeOutcome:
         outcome = ChangeOutcome(self.setting, dry_run)
         body = {"set": {self.setting: self.value}, "dry_run": dry_run}
-        for run, answer in runs.post(PATH, body, outcome.refused):
+        for run, answer in runs.post(PATH, body, outcome.refused, outcome.unknown):
             outcome.answers[run] = answer
             refused = answer["workers"]["refused"]
             outcome.refused |= {f"{run} worker {number}": why for number, why in refused.items()}

@@ -23,7 +23,9 @@ from ackfloor.operations import (
     LaneMove,
     new_note,
     run_client,
+    runs,
 )
+from ackfloor.operations.run_client import NotKnown
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Role
@@ -406,6 +408,38 @@ def test_an_order_that_is_not_answered_in_time_is_not_told_as_not_done(
     run.stop()
     assert "whether it was done is not known; look at ackfloor handlers ls" in came
     assert (told, notes.states) == (["pause"], [ActionState.BEGUN, ActionState.UNKNOWN])
+
+
+def test_of_several_runs_one_that_has_not_answered_is_named(
+    stages: tuple[Stage, Stage], notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not refused anything: the note counts it apart, and the page says where to look."""
+    ask = runs.post
+
+    def post(run: str, token: str, path: str, body: Any, trust: Any) -> Any:
+        if run == stages[1].listen and not body["dry_run"]:
+            raise NotKnown(f"the run at {run} has not answered; look at `ackfloor lanes ls`")
+        return ask(run, token, path, body, trust)
+
+    monkeypatch.setattr(runs, "post", post)
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("all", "yes"))
+        came = words(confirmed(served, asked).text)
+    assert f"the run at {stages[1].listen} has not answered; look at ackfloor lanes ls" in came
+    assert notes.written[-1].state is ActionState.PARTIAL
+    assert notes.written[-1].counts == {"done": 3, "unknown": 1}
+
+
+def test_a_note_is_shown_with_its_number_and_from_where(
+    stages: tuple[Stage, Stage], notes: Notes
+) -> None:
+    """The address of the browser, beside the machine of the console."""
+    with console(stages) as served:
+        asked = served.send(ORDERS, ("action", "retry"), *OF_BILL, ("all", "yes"))
+        confirmed(served, asked)
+        page = words(served.ask(ACTIONS).text)
+    assert f"console on {notes.written[-1].host}, from 127.0.0.1" in page
+    assert notes.written[-1].id in page
 
 
 def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes) -> None:

@@ -109,6 +109,8 @@ def _order(order: HandlerPause, how: _How) -> None:
         _print(outcome)
     for who, why in outcome.refused.items():
         typer.secho(f"{who} did not take it: {why}", fg="red", err=True)
+    for why in outcome.unknown.values():
+        typer.secho(why, fg="red", err=True)
     for who in outcome.silent:
         typer.secho(f"no answer yet from {who}; see `ackfloor handlers ls`", fg="yellow", err=True)
     if not outcome.whole:

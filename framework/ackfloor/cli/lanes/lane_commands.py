@@ -261,5 +261,7 @@ def _report(outcome: LaneOutcome, what: str, *, quiet: bool) -> None:
         # What `post` says begins with the run's address by itself.
         text = why if who in why else f"{who} refused: {why}"
         typer.secho(text, fg="red", err=True)
+    for why in outcome.unknown.values():
+        typer.secho(why, fg="red", err=True)
     for who in outcome.silent:
         typer.secho(f"no answer from {who}", fg="red", err=True)

@@ -184,7 +184,7 @@ def _tell(outcome: RetryOutcome, how: How) -> None:
             "topic": outcome.topic, "action": outcome.action.value, "dry_run": how.dry_run,
             "meant": outcome.meant, "done": outcome.done,
             "silent": sorted({worker for _, worker in outcome.silent}),
-            "unreached": outcome.refused,
+            "unreached": outcome.refused, "unknown": outcome.unknown,
         }  # fmt: skip
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -202,3 +202,5 @@ def _tell(outcome: RetryOutcome, how: How) -> None:
         typer.secho(f"no answer from worker {worker} of {run}", err=True)
     for run, why in outcome.refused.items():
         typer.secho(f"{run}: {why}", fg="red", err=True)
+    for why in outcome.unknown.values():
+        typer.secho(why, fg="red", err=True)

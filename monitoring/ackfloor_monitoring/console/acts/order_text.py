@@ -120,6 +120,7 @@ def left_of(outcome: Outcome) -> Iterator[str]:
             yield f"wait in no worker that answered: {', '.join(outcome.missing)}"
     for who, why in outcome.refused.items():
         yield why if who in why else f"{who}: {why}"
+    yield from outcome.unknown.values()
     for who in outcome.silent:
         yield f"no answer from {who}"
 
@@ -133,6 +134,7 @@ def _left_waiting(outcome: RetryOutcome) -> Iterator[str]:
             "or not read yet"
         )
     yield from outcome.refused.values()
+    yield from outcome.unknown.values()
     for run, worker in sorted(outcome.silent):
         yield f"no answer from worker {worker} of {run}"
 

@@ -106,7 +106,7 @@ def test_programs_read_the_same(stages: tuple[Stage, Stage]) -> None:
     assert json.loads(paused.stdout) == {
         "action": "pause", "handler": "pay", "for_s": None, "reason": "",
         "applied": {first.listen: [0, 1], second.listen: []}, "refused": {},
-        "silent": [f"{second.listen} worker 0"],
+        "silent": [f"{second.listen} worker 0"], "unknown": {},
     }  # fmt: skip
 
 

@@ -179,9 +179,9 @@ def test_what_waits_behind_another_record_is_not_delivered_before_it(
     asked: list[list[int]] = []
 
     def post(
-        _: Runs, path: str, body: dict[str, Any], unreached: dict[str, str]
+        _: Runs, path: str, body: dict[str, Any], *unreached: dict[str, str]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        assert (path, unreached, body["action"]) == (PATH, {}, command)
+        assert (path, unreached, body["action"]) == (PATH, ({}, {}), command)
         asked.append(body["places"]["0"])
         yield "run", {"count": len(asked[-1]), "workers": {"silent": []}}
 
