@@ -150,6 +150,7 @@ class JobDesk(ABC, Generic[J]):
                 return
             self._threads.refuse_too_many(judged.topic)
             self.kept.begin(judged.note.id, made)
+            self._cluster.begun_jobs.begin(judged.topic, judged.job)
             self._threads.begin(judged.topic, judged.job, made, lambda: self._run(judged, made))
 
     def stop(self, judged: J) -> None:
@@ -169,3 +170,6 @@ class JobDesk(ABC, Generic[J]):
                     stopping=carried.stop.is_set,
                 )
                 end_by_tallies(ending, [carried.tally])
+        if carried.error or not carried.tally.sent:
+            # It may have written no note of its own.
+            self._cluster.begun_jobs.forget(judged.job)

@@ -23,10 +23,12 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 
     follower = cluster.index.follower
     found = [(topic, note) for topic, notes in list(follower.jobs.items()) for note in notes]
     found.sort(key=lambda each: -each[1].began_ms)
+    begun = cluster.begun_jobs.unread(dict(follower.jobs))
     busy = {topic for topic, note in found if state_of(note) is JobState.RUNNING}
+    busy |= {each.topic for each in begun}
     rows = [_row(cluster, topic, note, busy) for topic, note in found[:MOST]]
-    running = any(row["state"] is JobState.RUNNING for row in rows)
-    return {"rows": rows, "running": running, "error": follower.error}
+    running = bool(begun) or any(row["state"] is JobState.RUNNING for row in rows)
+    return {"rows": rows, "begun": begun, "running": running, "error": follower.error}
 
 
 def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> Mapping[str, Any]:

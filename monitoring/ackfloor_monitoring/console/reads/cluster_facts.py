@@ -29,6 +29,7 @@ from ackfloor.cli.status.working_off import with_working_off
 from ackfloor.operations import ActionFilter, ActionLog, ActionNote, ControlFailed, Runs, Trust
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.reads import history
+from ackfloor_monitoring.console.reads.begun_jobs import BegunJobs
 from ackfloor_monitoring.console.reads.history import History
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.plots import Plots, PrometheusHistory
@@ -126,6 +127,7 @@ class Cluster:
         self.kafka = _refreshed(self._ask_kafka, asking, KAFKA_EVERY_S)
         self.actions = _refreshed(self._ask_actions, asking, KAFKA_EVERY_S)
         self.history = History()
+        self.begun_jobs = BegunJobs()
         self._of_prometheus = None if prometheus is None else PrometheusHistory(prometheus, asking)
 
     def plots(self) -> Plots:
