@@ -1,4 +1,4 @@
-"""Three incidents, mended in the browser alone: the clicks of docs/guide/console-incidents.md.
+"""Four incidents, mended in the browser alone: the clicks of docs/guide/console-incidents.md.
 
 Each has a worker in trouble; what the clicks do is looked up in Kafka. With the option
 `--pictures docs/images` the walks make the pictures of the guide.
@@ -10,12 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from ackfloor.core.records.envelope import read_envelope
 from ackfloor.redrive import operator
+from ackfloor_monitoring.console.access.roles import Role
 from tests.browser.dead_letters import console_with_index
 from tests.browser.walk import Walk
 from tests.browser.window import Look
@@ -41,6 +43,21 @@ app = App("GROUP")
 async def bill(delivery: Delivery) -> None:
     if delivery.value == b'{"article": 4711}':
         raise LookupError("no price for article 4711")
+    note(handled, delivery)
+"""
+HANGING_APP = """
+app = App("GROUP")
+
+
+async def answer_of_the_bank() -> None:
+    # The other end is gone, and has not said so.
+    await asyncio.Event().wait()
+
+
+@app.handler("TOPIC", ordering="key", consume_timeout="30m", retry=RetryPolicy.fixed("1s"))
+async def refund(delivery: Delivery) -> None:
+    if delivery.value == b'{"refund": 4711}' and delivery.attempt == 1:
+        await answer_of_the_bank()
     note(handled, delivery)
 """
 POISON_APP = """
@@ -92,11 +109,10 @@ class Incident:
         return self.run
 
     @contextmanager
-    def walk(self, look: Look, folder: Path) -> Iterator[Walk]:
-        """Begin on the first page of a console, as an operator."""
-        tokens = {self.listen: self.token()}
-        servers = self.stage.servers
-        with console_with_index(servers, folder, self.listen, token_files=tokens) as console:
+    def walk(self, look: Look, folder: Path, role: Role = Role.operator) -> Iterator[Walk]:
+        """Begin on the first page of a console."""
+        more: dict[str, Any] = {"token_files": {self.listen: self.token()}, "role": role}
+        with console_with_index(self.stage.servers, folder, self.listen, **more) as console:
             window = look(console.home, height=400, locale="en-GB", timezone_id="UTC")
             window.open("/")
             yield Walk(window, self.names, self._pictures)
@@ -171,6 +187,44 @@ def test_a_stuck_record(begin: Begin, look: Look, tmp_path: Path) -> None:
     assert stage.records() == 100
     [dead] = committed_records(stage.servers, f"{stage.topic}--{stage.group}--dlq")
     assert (dead.key(), dead.value()) == (b"customer-7", b'{"article": 4711}')
+
+
+def test_a_record_that_hangs(begin: Begin, look: Look, tmp_path: Path) -> None:
+    """It is found in its handler, ended by a shorter timeout, and handled by the next try."""
+    incident = begin(HANGING_APP, "refunds")
+    stage = incident.stage
+    stage.produce(60, b'{"refund": 12}', key=b"customer-8")
+    until(lambda: stage.records() == 60)
+    stage.produce(1, b'{"refund": 4711}', key=b"customer-7")
+    stage.produce(40, b'{"refund": 12}', key=b"customer-7")
+    with incident.walk(look, tmp_path, Role.admin) as walk:
+        page = walk.page
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("refund: 1 hanging key, 40 records behind")
+        expect(wrong).to_contain_text("customer-7 (hanging)")
+        walk.picture("incident-hanging", wrong)
+        walk.click(wrong.get_by_role("link", name="In flight"))
+        walk.click(page.get_by_role("link", name=f"{stage.topic}/0/60", exact=True))
+        expect(page.get_by_text("It is in flight: handler refund, attempt 1")).to_be_visible()
+        walk.click(page.get_by_text("Where its handler is"))
+        expect(page.locator("details[open] pre")).to_contain_text("answer_of_the_bank")
+        # So long that the new timeout ends it.
+        expect(page.get_by_text(re.compile(r"running for ([6-9]|\d\d+)s")).first).to_be_visible()
+        walk.picture("incident-hanging-floor", page.locator(".legend"))
+        walk.click(page.get_by_role("link", name="Its consume timeout"))
+        setting = page.get_by_role("combobox", name="Setting")
+        expect(setting).to_have_value("handlers.refund.consume_timeout")
+        walk.write(page.get_by_label("New value"), "5s")
+        walk.click(page.get_by_role("button", name="See what it does"))
+        expect(page.get_by_text("1 delivery would time out at once")).to_be_visible()
+        walk.write(page.get_by_label("Why"), "the bank never answered, INC-21")
+        walk.picture("incident-hanging-confirm")
+        walk.click(page.get_by_role("button", name="Change it"))
+        expect(page.get_by_text("1 delivery in flight timed out by it")).to_be_visible()
+        until(lambda: stage.committed() == 101)
+        as_told(walk, "A record that hangs")
+    tries = [name.partition("#")[2] for name in stage.noted() if name.startswith("0/60#")]
+    assert (stage.records(), tries) == (101, ["2"])
 
 
 def test_a_poison_group(begin: Begin, look: Look, tmp_path: Path) -> None:
