@@ -7,6 +7,7 @@ Each has a worker in trouble; what the clicks do is looked up in Kafka. With the
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +99,7 @@ class Incident:
             self.listen: "127.0.0.1:9600",
             f"{stage.folder}/stage_app.py": "/app/shop.py",
             operator(): "ann@ops-1",
+            sysconfig.get_paths()["stdlib"]: "/usr/lib/python3.11",
         }
         self._pictures = pictures
 
