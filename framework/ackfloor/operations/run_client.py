@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import MappingProxyType
@@ -38,6 +39,11 @@ COUNT: Final = "count"
 STATE_S: Final = 5.0
 #: Seconds for a run to carry out a request: it waits for its workers.
 POST_S: Final = 20.0
+#: Bytes of an answer, and how many times those seconds all of it may take: what goes on without an
+#: end is no run's, such as the events of another service at a wrong address.
+MOST_BYTES: Final = 64 * 1024 * 1024
+LONGEST: Final = 4
+_PART: Final = 64 * 1024
 
 
 #: Path of a control -> the command that shows what its orders have come to.
@@ -293,7 +299,7 @@ def _answer(
             raise _silent(listen, exc) from None
         try:
             response = connection.getresponse()
-            body = response.read()
+            body = _body(response, time.monotonic() + LONGEST * timeout_s)
         except (OSError, http.client.HTTPException) as exc:
             raise _NoAnswer(str(exc) or type(exc).__name__) from None
     if response.status == PLAIN_TO_TLS and not address.secure:
@@ -302,6 +308,20 @@ def _answer(
         return response, json.loads(body)
     except ValueError:
         return response, None
+
+
+def _body(response: http.client.HTTPResponse, until_s: float) -> bytes:
+    """All of an answer; raises _NoAnswer, OSError and HTTPException where it has no end."""
+    body = bytearray()
+    while part := response.read1(_PART):
+        body += part
+        if len(body) > MOST_BYTES:
+            raise _NoAnswer(f"its answer has more than {MOST_BYTES:,} bytes")
+        if time.monotonic() > until_s:
+            raise _NoAnswer("its answer does not end")
+    if response.length:
+        raise http.client.IncompleteRead(bytes(body), response.length)
+    return bytes(body)
 
 
 def workers_of(state: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:

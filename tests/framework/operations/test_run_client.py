@@ -6,7 +6,7 @@ import http.server
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -80,6 +80,75 @@ def test_a_question_that_is_not_answered_has_done_nothing(serve: Serve, tree: ob
     with pytest.raises(ControlFailed, match="no run answers at") as failed:
         ask_state(serve(True))
     assert not isinstance(failed.value, NotKnown)
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "pause_s", "says"),
+    [(1_000, 0.0, "has more than 1,000 bytes"), (10**9, 0.05, "its answer does not end")],
+)
+def test_an_answer_without_an_end_is_none(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int, pause_s: float, says: str
+) -> None:
+    """Another service is at the address: whoever asks keeps neither memory nor a thread for it."""
+    over = threading.Event()
+
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """Go on and on."""
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not over.wait(pause_s):
+                    self.wfile.write(b"data: more\n\n")
+
+        def do_POST(self) -> None:
+            """Likewise."""
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    monkeypatch.setattr(run_client, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(run_client, "STATE_S", 0.2)
+    monkeypatch.setattr(run_client, "POST_S", 0.2)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever).start()
+    listen = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        with pytest.raises(ControlFailed, match=says):
+            ask_state(listen)
+        with pytest.raises(NotKnown, match=says):
+            post(listen, TOKEN, "/lanes", {"action": "retry"})
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_answer_that_ends_in_the_middle_is_none() -> None:
+    """An order may have been carried out all the same."""
+
+    class Broken(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            """Say that more comes, and hang up."""
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        with pytest.raises(NotKnown, match="IncompleteRead"):
+            post(f"127.0.0.1:{server.server_address[1]}", TOKEN, "/lanes", {"action": "retry"})
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_an_order_that_reaches_nobody_is_not_carried_out() -> None:
