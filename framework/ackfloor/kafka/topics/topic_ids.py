@@ -17,6 +17,9 @@ they are over, and for topics that are only written it reports nothing before a 
 If a broker does not tell the id (it is away, or an ACL forbids it), the id stays unknown and
 nothing is checked.
 
+A client sends these requests to the controller that it knows. Where that broker is gone, it waits
+for it and looks for no other. So after a request without an answer a new client asks.
+
 It has a client of its own because requests are made inside rebalance callbacks: there, the
 consumer's own `list_topics` breaks the client, which aborts the process at the next callback.
 """
@@ -59,6 +62,8 @@ REQUEST_S = 5.0
 LOOK_EVERY_S = 5.0
 #: The same after a write has failed or hangs.
 LOOK_SOON_S = 1.0
+#: The least age of a client that a new one takes the place of, in seconds.
+RENEW_S = 10.0
 
 
 class Described(NamedTuple):
@@ -103,9 +108,12 @@ class TopicIds:
     ) -> None:
         self._watched = frozenset(watched)
         self._spare = frozenset(spare)
+        self._config = admin_config(options)
         self._admin: AdminClient | None
         #: The errors are those since the last check.
-        self._admin, self._errors = quiet_admin(admin_config(options))
+        self._admin, self._errors = quiet_admin(self._config)
+        #: When the client was made (monotonic seconds).
+        self._made_s = time.monotonic()
         #: The faults found at the last check: topic, or "brokers" -> cause and fix.
         self.troubles: Mapping[str, Trouble] = {}
         self._unanswered = ""
@@ -174,6 +182,8 @@ class TopicIds:
                 return {}
             asked, self._asked = self._asked, {}
             self.troubles = self._found_troubles(asked)
+            if self._unanswered:
+                self._renew()
             return {topic: self._noted(topic, future, 0.0) for topic, future in asked.items()}
         since_s = time.monotonic() - self._looked_s
         soon = self._hurried or bool(unknown)
@@ -182,6 +192,14 @@ class TopicIds:
             self._asked = self._ask(self._watched.union((topic for topic, _ in read), unknown))
             self._ask_ends(resting)
         return {}
+
+    def _renew(self) -> None:
+        """Let a new client ask, which finds the present controller."""
+        now_s = time.monotonic()
+        if self._admin is not None and now_s - self._made_s >= RENEW_S:
+            self._drop()
+            self._admin, self._errors = quiet_admin(self._config)
+            self._made_s = now_s
 
     def _ask_ends(self, places: Collection[Place]) -> None:
         if self._admin is not None and places and not self._asked_ends:
@@ -251,6 +269,9 @@ class TopicIds:
 
         On a thread: if a broker went away in the middle of an answer, closing may never return.
         """
+        self._drop()
+
+    def _drop(self) -> None:
         going: list[object] = [self._admin, self._asked, self._asked_ends]
         self._admin, self._asked, self._asked_ends = None, {}, {}
         threading.Thread(target=going.clear, name="ackfloor:forget", daemon=True).start()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ackfloor.kafka.topics import topic_ids
-from ackfloor.kafka.topics.topic_ids import TopicIds
+from ackfloor.kafka.topics.topic_ids import Described, TopicIds
+from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.wire import fresh, make_topic, options, until
 
 pytestmark = [pytest.mark.kafka]
@@ -53,3 +59,67 @@ def test_the_next_look_comes_soon_where_it_is_asked_for(
     ids.hurry()
     until(lambda: ids.look([]))
     ids.close()
+
+
+@pytest.mark.e2e
+@pytest.mark.xdist_group("cluster faults")
+def test_the_broker_that_was_asked_may_be_gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client waits for the controller that it knew; a worker would never know the topic's id."""
+    monkeypatch.setattr(topic_ids, "RENEW_S", 0.0)
+    monkeypatch.setattr(topic_ids, "REQUEST_S", 2.0)
+    with KafkaCluster(nodes=3, config={"broker.session.timeout.ms": "3000"}) as cluster:
+        topic = make_topic(cluster.bootstrap_servers)
+        ids = TopicIds(options(cluster.bootstrap_servers))
+        assert ids._admin is not None
+        cluster.kill(ids._admin.list_topics(timeout=60).controller_id)
+        # Those of before may be answered yet.
+        until(lambda: _described(ids, topic).silent)
+        until(lambda: _described(ids, topic).topic_id)
+        assert _described(ids, topic).partitions == (0,)
+        ids.close()
+
+
+def _described(ids: TopicIds, topic: str) -> Described:
+    """The next answer to a look."""
+    found: list[Described] = []
+    until(lambda: found.extend(ids.look([], (), {topic}).values()) or found)
+    return found[-1]
+
+
+def test_a_client_that_is_not_answered_is_replaced_once_it_is_old_enough(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at every question: all brokers may be away for hours."""
+    made: list[object] = []
+    quiet_admin = topic_ids.quiet_admin
+
+    def counted(config: dict[str, object]) -> object:
+        made.append(config)
+        return quiet_admin(config)
+
+    def unanswered(
+        self: TopicIds, topics: Collection[str], within_s: float = 0.0
+    ) -> Mapping[str, Future[Any]]:
+        silence: Mapping[str, Future[Any]] = {each: Future() for each in topics}
+        for future in silence.values():
+            future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return silence
+
+    monkeypatch.setattr(topic_ids, "LOOK_SOON_S", 0.0)
+    monkeypatch.setattr(topic_ids, "quiet_admin", counted)
+    monkeypatch.setattr(TopicIds, "_ask", unanswered)
+    ids = TopicIds(options(bootstrap_servers))
+    for _ in range(3):
+        assert _described(ids, "orders").silent
+    assert len(made) == 1
+    monkeypatch.setattr(topic_ids, "RENEW_S", 0.0)
+    assert _described(ids, "orders").silent
+    assert len(made) == 2
+    ids.close()
+    assert _is_closed(ids)
+
+
+def _is_closed(ids: TopicIds) -> bool:
+    """Whether nothing asks any more, also not after an unanswered question."""
+    ids._renew()
+    return ids._admin is None
