@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ackfloor.core.messages.lane_order import Action, LaneOrder
 from ackfloor.core.parking.topic_names import dlq_topic, parse_topic
+from tests.simulation.outputs import FEW, TOPICS
 from tests.simulation.plan import Fault
 from tests.simulation.process import GROUP, Process, topic_of
 from tests.simulation.watch import Place
@@ -188,6 +189,16 @@ class FaultMaker:
         dlq = dlq_topic(topic_of(fault.number % len(self._world.plan.handlers)), GROUP)
         broker.fail_publish(dlq, "UNKNOWN_TOPIC_OR_PART")
         return broker.heal
+
+    def _output_forbidden(self, fault: Fault) -> Callable[[], None]:
+        broker = self._world.broker
+        broker.fail_publish(TOPICS[fault.number % len(TOPICS)], "TOPIC_AUTHORIZATION_FAILED")
+        return broker.heal
+
+    def _output_too_small(self, fault: Fault) -> Callable[[], None]:
+        broker, topic = self._world.broker, TOPICS[fault.number % len(TOPICS)]
+        broker.limit_size(topic, FEW)
+        return lambda: broker.limit_size(topic, None)
 
     # Logs.
 

@@ -16,6 +16,7 @@ from greenlet import getcurrent
 from ackfloor import DeadLetter, Delivery, Discard, Pause, Retry
 from tests.simulation.hub import FIRST_S, Hub, Killed
 from tests.simulation.life import Life
+from tests.simulation.outputs import outputs_of
 from tests.simulation.plan import Act, HandlerPlan
 
 if TYPE_CHECKING:
@@ -88,8 +89,16 @@ class Handlers:
     def make(self, plan: HandlerPlan) -> Callable[..., Any]:
         """The function of one handler."""
         if plan.batch is not None:
-            return self._batch_async() if plan.kind == "async" else self._batch_plain()
+            return self._batch_async(plan) if plan.kind == "async" else self._batch_plain(plan)
         return self._one_async(plan) if plan.kind == "async" else self._one_plain(plan)
+
+    def _started(self, plan: HandlerPlan, delivery: Delivery) -> Act:
+        """A handler begins, and publishes; returns what it is to do."""
+        act = self._watch.started(self._life, delivery)
+        uid = self._watch.uid_of(delivery)
+        for output in outputs_of(plan, uid, self._watch.starts[uid], delivery.key):
+            delivery.hold(output)
+        return act
 
     def _takes_s(self, act: Act) -> float:
         """How long an act runs; a dependency that is back answers at once."""
@@ -100,7 +109,7 @@ class Handlers:
 
     def _one_async(self, plan: HandlerPlan) -> Callable[..., Any]:
         async def handle(value: int, delivery: Delivery) -> None:
-            act = self._watch.started(self._life, delivery)
+            act = self._started(plan, delivery)
             try:
                 await self._sleep(self._takes_s(act))
                 if act.kind == "stubborn":
@@ -120,7 +129,7 @@ class Handlers:
 
     def _one_plain(self, plan: HandlerPlan) -> Callable[..., Any]:
         def handle(value: int, delivery: Delivery) -> None:
-            act = self._watch.started(self._life, delivery)
+            act = self._started(plan, delivery)
             try:
                 self._hub.pause(self._takes_s(act))
                 if act.kind == "extend":
@@ -190,9 +199,9 @@ class Handlers:
 
     # Batches.
 
-    def _batch_async(self) -> Callable[..., Any]:
+    def _batch_async(self, plan: HandlerPlan) -> Callable[..., Any]:
         async def handle(items: list[int], deliveries: list[Delivery]) -> None:
-            acts = [self._watch.started(self._life, d) for d in deliveries]
+            acts = [self._started(plan, d) for d in deliveries]
             try:
                 await self._sleep(max(map(self._takes_s, acts)))
                 wait_s = self._batch_wait_s(acts)
@@ -207,9 +216,9 @@ class Handlers:
 
         return handle
 
-    def _batch_plain(self) -> Callable[..., Any]:
+    def _batch_plain(self, plan: HandlerPlan) -> Callable[..., Any]:
         def handle(items: list[int], deliveries: list[Delivery]) -> None:
-            acts = [self._watch.started(self._life, d) for d in deliveries]
+            acts = [self._started(plan, d) for d in deliveries]
             try:
                 self._hub.pause(max(map(self._takes_s, acts)))
                 self._hub.pause(self._batch_wait_s(acts))

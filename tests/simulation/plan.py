@@ -91,6 +91,8 @@ class HandlerPlan:
     breaker: int = 0
     #: Records a second that the whole group may start; 0 for no limit.
     rate_per_s: int = 0
+    #: How many records each delivery publishes, to be committed with its acknowledgement.
+    outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def make_plan(seed: int) -> Plan:
         drain_s=dice.choice((0.5, 3.0)),
         batch=dice.choice((500, 7, 3)),
     )
-    plan = _with_quarantine(plan)
+    plan = _with_outputs(_with_quarantine(plan), calm=calm)
     if calm:
         return _comparable(plan)
     plan = _with_rate(plan)
@@ -190,6 +192,28 @@ def _with_quarantine(plan: Plan) -> Plan:
         for each in plan.handlers
     )
     return replace(plan, handlers=handlers)
+
+
+def _with_outputs(plan: Plan, *, calm: bool) -> Plan:
+    """In some runs handlers publish, and what they publish is committed with their
+    acknowledgements; by dice of their own."""
+    dice = Random(f"outputs {plan.seed}")
+    if dice.random() < 0.7:
+        return plan
+    handlers = tuple(replace(each, outputs=dice.choice((1, 1, 2, 3))) for each in plan.handlers)
+    faults = plan.faults
+    if not calm:
+        until_s = max([r.at_s for r in plan.records]) + 10.0
+        faults += tuple(
+            Fault(
+                dice.choice(("output_forbidden", "output_forbidden", "output_too_small")),
+                dice.random() * until_s,
+                dice.choice((0.5, 2.0, 8.0)),
+                dice.randrange(12),
+            )
+            for _ in range(dice.choice((0, 1, 2, 4)))
+        )
+    return replace(plan, handlers=handlers, faults=faults, transactional=True)
 
 
 def _with_rate(plan: Plan) -> Plan:
@@ -408,6 +432,9 @@ FAULTS = {
     "retry_retention": 0,
     # The same: see `_with_silence`.
     "silence": 0,
+    # The same: see `_with_outputs`.
+    "output_forbidden": 0,
+    "output_too_small": 0,
 }
 
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Headers, TopicPartition
@@ -354,6 +355,12 @@ class SimTransactionalSink(MemoryTransactionalSink):
         self._hub.after(self._line.transact_s(), end)
         self._life.reach()
 
+    def _carried_out(self, transaction: Transaction, generation: Generation) -> TransactionOutcome:
+        outcome = super()._carried_out(transaction, generation)
+        if outcome.committed:
+            self._watch.carried_out(self._life, transaction)
+        return outcome
+
     def _commit(self, transaction: Transaction, generation: Generation) -> str | None:
         error = super()._commit(transaction, generation)
         if error is None:
@@ -368,8 +375,11 @@ class SimTransactionalSink(MemoryTransactionalSink):
 
     def _append(self, parcel: PendingWrite) -> MemoryRecord:
         written = super()._append(parcel)
-        self._watch.written(self._life, parcel, written)
-        self._line.appended(written.topic(), written.partition())
+        if isinstance(parcel, OutputWrite):
+            self._watch.output_written(self._life, parcel, written)
+        else:
+            self._watch.written(self._life, parcel, written)
+            self._line.appended(written.topic(), written.partition())
         return written
 
     def poll(self) -> None:

@@ -11,25 +11,29 @@ The numbers of the rules are those of the invariants in docs/simulation.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ackfloor import Delivery
 from ackfloor.core.acks.gap_set import MetadataRefused, decode
 from ackfloor.core.messages import events as happened
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.parking.transaction import Transaction
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
+from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.testing.memory.consumer_groups import Committed
 from ackfloor.testing.memory.memory_log import MemoryRecord
+from tests.simulation.committed_outputs import CommittedOutputs
 from tests.simulation.hub import FIRST_S, Hub, Killed
 from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
 #: The rules that are looked at in every hundred runs.
-RULES = (*map(str, range(1, 14)), "accounts", "rate")
+RULES = (*map(str, range(1, 14)), "accounts", "once", "rate")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
@@ -91,6 +95,8 @@ class Owned:
     known: frozenset[int]
     #: Offsets that this worker may call settled.
     settled: set[int] = field(default_factory=set)
+    #: Handled, and not settled before their outputs are committed.
+    handled: set[int] = field(default_factory=set)
     committed: int = -1
     #: What the broker has stored of it: the position, and what is settled above.
     landed: int = -1
@@ -155,6 +161,9 @@ class Watch:
         self.checks: dict[str, int] = {}
         #: Handler -> when records were started lately, and by which workers, where it has a rate.
         self._lately: dict[int, deque[tuple[float, int]]] = {}
+        #: uid -> the processes in which it is handled, and its outputs are not committed.
+        self._held: dict[int, set[int]] = {}
+        self.outputs = CommittedOutputs(self, plan)
 
     def check(self, rule: str, held: bool, what: str) -> None:
         """Look at one promise.
@@ -169,6 +178,12 @@ class Watch:
                 rule, f"{what} (at {self._hub.now_s - FIRST_S:.3f} s)"
             )
             raise self.broken
+
+    def with_outputs(self, handlers: Iterable[HandlerRules]) -> Iterator[HandlerRules]:
+        """The handlers' rules, with what the plan says of their outputs."""
+        for rules in handlers:
+            number = int(rules.name[1:])
+            yield replace(rules, exactly_once=self._plan.handlers[number].outputs > 0)
 
     # Records.
 
@@ -201,6 +216,10 @@ class Watch:
         ]
         return min([most, *unknown])
 
+    def place_of(self, uid: int) -> Place:
+        """Where a record was produced."""
+        return self._places[uid]
+
     def uid_of(self, delivery: Delivery) -> int:
         """Which record a delivery is of."""
         place = Place(delivery.topic, delivery.partition, delivery.offset)
@@ -230,9 +249,16 @@ class Watch:
         for key in partitions:
             owned = self._owned.pop((life.number, key.topic, key.partition), None)
             self._hub.note(f"{life} {'loses' if lost else 'gives up'} {key.topic}/{key.partition}")
+            if owned is not None:
+                self._forget_held(owned)
             if owned is None or lost:
                 continue
             self._check_last_commit(owned)
+
+    def _forget_held(self, owned: Owned) -> None:
+        """Outputs that are not committed when a partition leaves are dropped."""
+        for offset in owned.handled:
+            self._held[self._copies[Place(*owned.key, offset)]].discard(owned.life.number)
 
     def _check_last_commit(self, owned: Owned) -> None:
         """What was settled before a partition is given up, its last commit says."""
@@ -366,9 +392,9 @@ class Watch:
         if rules.in_place and parse_topic(delivery.topic) is None:
             self._check_followers(life, delivery, uid, lane)
         if rules.quarantines:
-            self._check_key(uid)
+            self._check_key(life, uid)
 
-    def _check_key(self, uid: int) -> None:
+    def _check_key(self, life: Life, uid: int) -> None:
         """Where a key is quarantined, none of its records overtakes another, wherever both are."""
         mine = self._records[uid]
         if mine.key is None:
@@ -379,8 +405,9 @@ class Watch:
                 return
             if self._records[other].key != mine.key or before in self._removed:
                 continue
-            held = other in self.gone or bool(self._resolved.get(other))
-            self.check("8", held, f"{uid} starts before {other}, which is ahead of it of its key")
+            done = other in self.gone or bool(self._resolved.get(other))
+            done = done or life.number in self._held.get(other, ())
+            self.check("8", done, f"{uid} starts before {other}, which is ahead of it of its key")
 
     def _check_followers(self, life: Life, delivery: Delivery, uid: int, lane: object) -> None:
         """Where a lane waits for its failed record, none overtakes it."""
@@ -389,6 +416,7 @@ class Watch:
             if place.offset >= delivery.offset:
                 break
             done = place.offset in owned.settled or place.offset in owned.known
+            done = done or place.offset in owned.handled
             if place.offset < owned.start or done or place in self._removed:
                 continue
             batch = getattr(delivery, "batch", None)
@@ -468,12 +496,16 @@ class Watch:
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is None or delivery.assignment.closed:
             return
-        self._settled.setdefault(place, set()).add(life.number)
-        owned.settled.add(delivery.offset)
         uid = self._copies[place]
         call = self._calls.get(delivery)
         if call is not None:
             call.settles = how
+        if how == "handled" and self.outputs.expected(uid):
+            owned.handled.add(delivery.offset)
+            self._held.setdefault(uid, set()).add(life.number)
+            return
+        self._settled.setdefault(place, set()).add(life.number)
+        owned.settled.add(delivery.offset)
         self._resolved.setdefault(uid, set()).add(life.number)
         if self.fate.get(uid) != "dead":
             self.fate[uid] = how
@@ -496,6 +528,11 @@ class Watch:
             call = self._calls.get(delivery)
             owned = self._owned.get((life.number, delivery.topic, delivery.partition))
             if call is None or not call.settles or owned is None:
+                continue
+            if call.settles == "handled" and self.outputs.expected(call.uid):
+                if late:
+                    owned.handled.discard(delivery.offset)
+                    self._held[call.uid].discard(life.number)
                 continue
             if not late:
                 owned.reported.add(delivery.offset)
@@ -535,6 +572,8 @@ class Watch:
         self.transitions += 1
         place = Place(delivery.topic, delivery.partition, delivery.offset)
         self._hub.note(f"{life} parks {place} in {parcel.topic}")
+        if not isinstance(parcel, OutputWrite):
+            self.outputs.leaves(self._copies[place])
         owned = self._owned.get((life.number, delivery.topic, delivery.partition))
         if owned is not None and owned.life is life:
             self.check(
@@ -575,6 +614,8 @@ class Watch:
 
     def _check_copies(self, source: Place, parcel: PendingWrite, topic: str) -> None:
         """In a transaction a copy settles what it was made from; a dead letter may hold its key."""
+        uid = self._copies[source]
+        self.outputs.parked(uid, topic)
         before = self._copied.setdefault(source, [])
         along = parcel.envelope.reason is Reason.HELD and [t[-5:] for t in before] == ["--dlq"]
         self.check(
@@ -583,6 +624,33 @@ class Watch:
             f"{source} is written to {topic} after {before}",
         )
         before.append(topic)
+
+    def output_written(self, life: Life, write: OutputWrite, record: MemoryRecord) -> None:
+        """The broker has an output, in a transaction that is committed."""
+        delivery = write.delivery
+        source = Place(delivery.topic, delivery.partition, delivery.offset)
+        uid = self._copies[source]
+        self._hub.note(f"broker has {record!r} of {uid}")
+        self.outputs.written(uid, delivery, record)
+        self._settled.setdefault(source, set()).add(life.number)
+        owned = self._owned.get((life.number, source.topic, source.partition))
+        if owned is not None and not delivery.assignment.closed:
+            owned.settled.add(source.offset)
+        self._resolved.setdefault(uid, set()).add(life.number)
+        self.fate[uid] = "handled"
+
+    def carried_out(self, life: Life, transaction: Transaction) -> None:
+        """A transaction is committed: what it has as settled is settled, or was by it."""
+        uids = {
+            self._copies[Place(w.delivery.topic, w.delivery.partition, w.delivery.offset)]
+            for w in transaction.writes
+            if isinstance(w, OutputWrite)
+        }
+        self.outputs.complete(uids)
+        for position in transaction.positions:
+            owned = self._owned.get((life.number, position.topic, position.partition))
+            if owned is not None:
+                self._check_commit(owned, position.position, position.metadata)
 
     # Commits.
 
@@ -771,6 +839,7 @@ class Watch:
                 self.fate.get(uid) is not None,
                 f"{uid} ({record.acts[0].kind}) has neither been handled nor dead-lettered",
             )
+            self.outputs.check_end(uid, self.fate[uid])
             if not record.sick and not self._may_hurt_others():
                 self.check("2", self.fate[uid] == "handled", f"{uid} is {self.fate[uid]}")
 
@@ -786,6 +855,7 @@ class Watch:
             or any(h.after_dead_letter == "dead_letter" for h in self._plan.handlers)
             or self._may_take_along()
             or any(f.kind.startswith(("freeze", "crash")) for f in self._plan.faults)
+            or any(f.kind == "output_too_small" for f in self._plan.faults)
             or any(act.kind == "crash" for r in self._plan.records for act in r.acts)
         )
 

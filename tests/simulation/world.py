@@ -27,6 +27,7 @@ from ackfloor.testing.memory.memory_broker import MemoryBroker
 from tests.simulation.faults import FaultMaker
 from tests.simulation.hub import FIRST_S, Hub, SimClock, Stuck
 from tests.simulation.network import Network
+from tests.simulation.outputs import PARTITIONS, TOPICS
 from tests.simulation.plan import Plan, RecordPlan
 from tests.simulation.ports import SimBroker
 from tests.simulation.process import GROUP, Process, make_app, topic_of
@@ -99,6 +100,8 @@ class World:
         app = make_app(plan, [_FUNCTIONS[h.kind, h.batch is not None] for h in plan.handlers])
         specs = settings_of(app, {}).applied(app.handlers)
         self.topology = create_topics(self.broker, GROUP, specs, plan.partitions)
+        for topic in TOPICS:
+            self.broker.create_topic(topic, PARTITIONS)
         self.quarantined_topics = self.topology.quarantined_topics()
         self._crashes = Crashes()
         self.processes: list[Process] = []

@@ -90,7 +90,7 @@ class Completions:
                 delivery.assignment.stats.late += 1
                 continue
             if delivery.outcome is not ACKED or delivery.assignment is not assignment:
-                self._settle(handled)
+                self._settle(handled, now)
                 handled, assignment = [], delivery.assignment
             delivery.closed = True
             if delivery.retrying:
@@ -99,26 +99,41 @@ class Completions:
                 handled.append(delivery)
             else:
                 self._ended(delivery, now)
-        self._settle(handled)
+        self._settle(handled, now)
         self._breakers.handled(now)
         self._state.rebalance()
 
-    def _settle(self, handled: list[TrackedDelivery]) -> None:
+    def _settle(self, handled: list[TrackedDelivery], now: Now) -> None:
         """Settle records of one partition that were handled one after the other."""
         if not handled:
             return
         assignment, state = handled[0].assignment, self._state
-        assignment.tracker.settle_all([d.record_offset for d in handled])
-        size = sum([d.size for d in handled])
-        assignment.open_bytes -= size
-        assignment.stats.acked += handled
         last, handler = handled[-1], assignment.handler
+        settled = self._without_outputs(handled, now) if handler.rules.exactly_once else handled
+        assignment.tracker.settle_all([d.record_offset for d in settled])
+        size = sum([d.size for d in settled])
+        assignment.open_bytes -= size
+        assignment.stats.acked += settled
         handler.usual.took(last.finished_s - last.started_s)
         if (fair := handler.queue.fair) is not None:
             fair.ended(handled)
         self._lanes_go_on(handler, handled)
-        state.flow.sub(len(handled), size)
-        state.commits.settled(len(handled))
+        state.flow.sub(len(settled), size)
+        state.commits.settled(len(settled))
+
+    def _without_outputs(
+        self, handled: Sequence[TrackedDelivery], now: Now
+    ) -> list[TrackedDelivery]:
+        """Have the outputs of handled records written; returns the records that have none."""
+        settled: list[TrackedDelivery] = []
+        for delivery in handled:
+            outputs = delivery.outputs
+            if outputs is None or not (outputs.items or outputs.too_large):
+                settled.append(delivery)
+                continue
+            self._breakers.succeeded(delivery, now)
+            self._outbox.put_out(delivery, now)
+        return settled
 
     def _lanes_go_on(self, handler: HandlerState, ended: Sequence[TrackedDelivery]) -> None:
         """Queue the lanes of these deliveries that have more records."""
@@ -166,7 +181,7 @@ class Completions:
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
             self._lanes_go_on(assignment.handler, (delivery,))
-            self._breakers.discarded(delivery, now)
+            self._breakers.succeeded(delivery, now)
             self._state.events.append(
                 RecordDiscarded(
                     assignment.source_topic,

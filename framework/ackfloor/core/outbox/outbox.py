@@ -25,7 +25,9 @@ from ackfloor.core.messages.fault_causes import (
     Trouble,
     identify,
 )
+from ackfloor.core.outbox.held_outputs import HeldOutputs
 from ackfloor.core.outbox.transactional_outbox import Transactions, targets
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.envelope import Reason
@@ -53,6 +55,7 @@ class Outbox:
 
     __slots__ = (
         "_look_s",
+        "_outputs",
         "_refused",
         "_state",
         "_unconfirmed",
@@ -66,6 +69,7 @@ class Outbox:
     def __init__(self, state: WorkerState, *, transactional: bool = False) -> None:
         self._state = state
         self.transactions = Transactions(state) if transactional else None
+        self._outputs = HeldOutputs(state)
         #: Called when a record of a handler that quarantines is to be written, and when it is;
         #: see `Quarantines`.
         self.sent: Callable[[PendingWrite], None] = lambda *_: None
@@ -111,9 +115,24 @@ class Outbox:
         if self.transactions is None:
             self._publish(self._state.parking.held(write, now), now)
 
+    def put_out(self, delivery: TrackedDelivery, now: Now) -> None:
+        """Write the outputs of a handled record, in the transaction that settles it.
+
+        Raises:
+            RuntimeError: the outbox writes in no transactions.
+        """
+        if self.transactions is None:
+            raise RuntimeError("outputs are written in transactions, and the outbox has none")
+        outputs = delivery.outputs
+        if outputs is not None and outputs.too_large:
+            self._publish(self._outputs.reject(delivery, outputs.too_large, now), now)
+        else:
+            self._publish(self._outputs.take(delivery, now), now)
+
     def _publish(self, write: PendingWrite, now: Now) -> None:
         write.delivery.assignment.parking += 1
-        if write.delivery.assignment.handler.rules.quarantines:
+        rules = write.delivery.assignment.handler.rules
+        if rules.quarantines and not isinstance(write, OutputWrite):
             self.sent(write)
         self._under_way[write] = now.mono_s
         if self._state.faults.of(FAULT, write) is None:
@@ -131,8 +150,14 @@ class Outbox:
         self._forget_write(write)
         if delivery.assignment.closed:
             return
+        if isinstance(write, OutputWrite):
+            self._outputs.written(write)
+            self._state.faults.clear(FAULT, write)
+            return
         delivery.assignment.end(delivery)
-        if write.settles:
+        if write.late:
+            self._state.settle(delivery)
+        elif write.settles:
             self.settle(delivery)
         if delivery.assignment.handler.rules.quarantines:
             self.written(write, now)
@@ -164,12 +189,16 @@ class Outbox:
         self._forget_write(write)
         if assignment.closed:
             return
+        if isinstance(write, OutputWrite) and too_large:
+            self._outputs.drop(write)
+            self._state.faults.clear(FAULT, write)
+            self._publish(self._outputs.reject(write.delivery, error, now), now)
+            return
         if too_large and self._state.parking.lighten(write):
             self._publish(write, now)
             return
         wait_s = self._state.parking.refused(write, now)
-        self._refused.append(write)
-        assignment.refused += 1
+        self._await_retry(write, now)
         d = write.delivery
         if not self._name_fault(write, now):
             identity = identify(subject or write.topic, error)
@@ -189,6 +218,16 @@ class Outbox:
             )
         )
 
+    def _await_retry(self, write: PendingWrite, now: Now) -> None:
+        """A refused write waits for its next attempt: outputs in their place in the queue."""
+        if isinstance(write, OutputWrite) and self.transactions is not None:
+            self.transactions.refused(write)
+            self._under_way[write] = now.mono_s
+            write.delivery.assignment.parking += 1
+            return
+        self._refused.append(write)
+        write.delivery.assignment.refused += 1
+
     def leads_to(self, assignment: Assignment) -> bool:
         """Whether a retry partition may have what holds the key of a dead letter, of which the
         transaction is not known to be committed: what it says of the key comes first."""
@@ -196,6 +235,7 @@ class Outbox:
         return transaction is not None and any(
             (write.topic, write.partition) == (assignment.topic, assignment.partition)
             for write in transaction.led
+            if not isinstance(write, OutputWrite)
         )
 
     def transacted(self, transaction: Transaction, outcome: TransactionOutcome, now: Now) -> None:
@@ -208,17 +248,20 @@ class Outbox:
             self._all_published(transaction, now)
             return
         refused = transaction.refused(outcome)
-        again = transactions.not_at_fault(transaction, refused)
-        innocent = set(again)
+        innocent = set(transactions.not_at_fault(transaction, refused))
+        again: list[PendingWrite] = []
         for write in transaction.queued:
             if write in innocent:
+                again.append(write)
                 continue
             subject, refusal = refused.get(write, (TRANSACTION, Refusal(outcome.error)))
             error, too_large = refusal
             self.failed(write, error, too_large=too_large, now=now, subject=subject)
+            if isinstance(write, OutputWrite) and write in self._under_way:
+                again.append(write)
         here = [write for write in again if not write.delivery.assignment.closed]
         for write in here:
-            if write in refused:
+            if write in refused and write in innocent:
                 # Too large together: each goes in a transaction of its own now.
                 topic, (error, _) = refused[write]
                 self._unconfirmed.pop(write, None)
@@ -229,6 +272,8 @@ class Outbox:
     def _all_published(self, transaction: Transaction, now: Now) -> None:
         leading = set(transaction.led.values())
         for write in transaction.writes:
+            if isinstance(write, OutputWrite) and write in transaction.led:
+                continue
             if write not in leading:
                 # Nothing of it is left to be written: its record is settled.
                 write.after = "continue"
@@ -266,7 +311,8 @@ class Outbox:
 
     def next_s(self) -> float:
         """Monotonic seconds of the next attempt, infinity where none is planned."""
-        return min((write.retry_at_s for write in self._refused), default=inf)
+        next_s = min((write.retry_at_s for write in self._refused), default=inf)
+        return next_s if self.transactions is None else min(next_s, self.transactions.next_s())
 
     def _name_unconfirmed(self, now: Now) -> None:
         """Report writes that wait for long: an unreachable broker sends no error."""
@@ -299,6 +345,8 @@ class Outbox:
             for write in self._refused:
                 if not mended.isdisjoint(targets(write, self._state.parking, now)):
                     write.retry_at_s = now.mono_s
+            if self.transactions is not None:
+                self.transactions.hasten(mended, now)
 
     def _name_fault(self, write: PendingWrite, now: Now) -> bool:
         """Add a write to its topic's fault, where the brokers report one."""

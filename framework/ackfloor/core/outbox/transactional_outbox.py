@@ -24,18 +24,26 @@ T6  A partition that was lost while a transaction carries it may come back befor
     So whoever assigns asks first (`carries`), and waits for the end. Another member can't come
     between: the group refuses what a member sends that it has thrown out, and tells no position
     that a transaction is about to change.
+T7  All outputs of a record go together, the first one leading the others. A lane's outputs keep
+    their order: where one stays, for whatever reason, those behind it stay as well. So what was
+    refused waits in the queue, in its place.
+T8  A broker stores all commits of a transaction in one batch, which its largest message bounds: so
+    many partitions go together at most.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 
 from ackfloor.core.messages.fault_causes import Trouble
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, TopicPartition
+from ackfloor.core.records.tracked_delivery import LaneKey
 from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
 from ackfloor.core.state.worker_state import WorkerState
@@ -44,6 +52,8 @@ from ackfloor.core.state.worker_state import WorkerState
 MOST_WRITES = 500
 #: Bytes of their values: ten seconds is all the time that a transaction has.
 MOST_BYTES = 32 * 1024 * 1024
+#: Partitions of one: each may have 4,095 bytes of metadata, and a batch has 1 MiB by default.
+MOST_PARTITIONS = 200
 #: Seconds until writes that no commit could settle are looked at again.
 LOOK_AGAIN_S = 0.5
 
@@ -53,6 +63,8 @@ def together(write: PendingWrite) -> tuple[PendingWrite, ...]:
 
     A dead letter with nothing behind it that would go along holds no key.
     """
+    if isinstance(write, OutputWrite):
+        return (write, *write.rest)
     held, delivery = write.companion, write.delivery
     if held is None:
         return (write,)
@@ -61,6 +73,11 @@ def together(write: PendingWrite) -> tuple[PendingWrite, ...]:
         # What waits in its lane is behind it too.
         return write, held
     return (write, held) if write.after == "hold" or quarantine.behind else (write,)
+
+
+def lane_of(write: PendingWrite) -> LaneKey | None:
+    """The lane in whose order a write goes; None where it has none."""
+    return write.lane if isinstance(write, OutputWrite) else None
 
 
 def targets(write: PendingWrite, parking: Parking, now: Now) -> list[str]:
@@ -81,6 +98,7 @@ class Transactions:
         "_suspects",
         "_too_far",
         "_unwritable",
+        "_waiting",
         "under_way",
     )
 
@@ -94,6 +112,8 @@ class Transactions:
         #: Partitions with writes that no commit can settle now -> when to look again.
         self._too_far: dict[Assignment, float] = {}
         self.under_way: Transaction | None = None
+        #: Refused outputs that wait in the queue for their next attempt.
+        self._waiting: set[OutputWrite] = set()
         #: Topics that nothing can be written to, as the brokers say.
         self._unwritable: Mapping[str, Trouble] = {}
 
@@ -110,7 +130,10 @@ class Transactions:
         self._queue.append(write)
 
     def again(self, writes: Iterable[PendingWrite]) -> None:
-        """Queue writes of an aborted transaction that did not cause the abort: they go first."""
+        """Queue writes of an aborted transaction that are to go first, in their order.
+
+        Those that did not cause the abort, and outputs in any case.
+        """
         self._queue.extendleft(reversed(list(writes)))
 
     def forget_closed(self) -> list[PendingWrite]:
@@ -118,6 +141,7 @@ class Transactions:
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
             self._queue = deque(p for p in self._queue if not p.delivery.assignment.closed)
+        self._waiting = {p for p in self._waiting if not p.delivery.assignment.closed}
         self._oversized = {p for p in self._oversized if not p.delivery.assignment.closed}
         self._too_far = {a: at_s for a, at_s in self._too_far.items() if not a.closed}
         return forgotten
@@ -134,6 +158,8 @@ class Transactions:
         """Begin a transaction if there is something to write and none is under way."""
         if self.under_way is not None or not self._queue:
             return
+        if self._waiting:
+            self._waiting = {w for w in self._waiting if w.retry_at_s > now.mono_s}
         queued, positions = self._carried(self._chosen(now), now)
         if not queued:
             return
@@ -141,7 +167,8 @@ class Transactions:
         led: dict[PendingWrite, PendingWrite] = {}
         for write in queued:
             # Only now: the tier's wait begins when the record is written.
-            self._state.parking.address(write, now)
+            if not isinstance(write, OutputWrite):
+                self._state.parking.address(write, now)
             assignment = write.delivery.assignment
             assignment.commit.outstanding = assignment.commit.transacting = True
             assignment.commit.sent_s = now.mono_s
@@ -156,20 +183,29 @@ class Transactions:
         queue = self._queue
         chosen: list[PendingWrite] = []
         passed_over: list[PendingWrite] = []
+        held: set[LaneKey | None] = set()
+        partitions: set[Assignment] = set()
         chosen_group, count, size = "", 0, 0
         while queue and count < MOST_WRITES:
             write = queue.popleft()
-            group = self._group(write, now)
-            if not self._may_go(write, now) or (chosen and group != chosen_group):
+            group, lane = self._group(write, now), lane_of(write)
+            if (
+                not self._may_go(write, now)
+                or (chosen and group != chosen_group)
+                or (lane is not None and lane in held)
+                or not _has_room(partitions, write.delivery.assignment)
+            ):
                 passed_over.append(write)
+                held.add(lane)
                 continue
-            copies = len(together(write))
-            count, size = count + copies, size + copies * write.delivery.size
+            parts = together(write)
+            count, size = count + len(parts), size + sum([part.size for part in parts])
             if chosen and (count > MOST_WRITES or size > MOST_BYTES):
                 queue.appendleft(write)
                 break
             chosen_group = group
             chosen.append(write)
+            partitions.add(write.delivery.assignment)
             if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
@@ -186,6 +222,8 @@ class Transactions:
 
     def _may_go(self, write: PendingWrite, now: Now) -> bool:
         assignment = write.delivery.assignment
+        if write.retry_at_s > now.mono_s:
+            return False
         if assignment.commit.outstanding or assignment.commit.in_doubt:
             return False
         if self._unwritable:
@@ -198,6 +236,25 @@ class Transactions:
         self, chosen: Sequence[PendingWrite], now: Now
     ) -> tuple[list[PendingWrite], list[CommitPosition]]:
         """The writes that a commit can settle now, and these commits."""
+        for write in chosen:
+            self._too_far.pop(write.delivery.assignment, None)
+        carried = list(chosen)
+        while True:
+            positions, ends = self._positions(carried, now)
+            left, fits = _beyond(carried, ends)
+            carried = [write for write in carried if write not in left]
+            if not fits:
+                break
+            # The commits have some as settled that stay for the order of their lanes.
+        if len(carried) < len(chosen):
+            kept = set(carried)
+            self.again([write for write in chosen if write not in kept])
+        return carried, positions
+
+    def _positions(
+        self, chosen: Sequence[PendingWrite], now: Now
+    ) -> tuple[list[CommitPosition], dict[Assignment, int]]:
+        """The commits as they will be once all of these are written, and where each ends."""
         offsets: dict[Assignment, set[int]] = {}
         for write in chosen:
             delivery = write.delivery
@@ -214,16 +271,7 @@ class Transactions:
                 positions.append(position)
             if max(settling) >= ends[assignment]:
                 self._too_far[assignment] = now.mono_s + LOOK_AGAIN_S
-            else:
-                self._too_far.pop(assignment, None)
-        carried: list[PendingWrite] = []
-        left: list[PendingWrite] = []
-        for write in chosen:
-            delivery = write.delivery
-            fits = delivery.record_offset < ends[delivery.assignment]
-            (carried if fits else left).append(write)
-        self.again(left)
-        return carried, positions
+        return positions, ends
 
     def transaction_ended(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
         """The transaction under way has ended: its partitions may commit again."""
@@ -250,6 +298,21 @@ class Transactions:
             elif several:
                 self._oversized.add(transaction.led.get(write, write))
 
+    def refused(self, write: OutputWrite) -> None:
+        """Outputs were refused: they wait in the queue until `retry_at_s`."""
+        self._waiting.add(write)
+
+    def hasten(self, topics: Iterable[str], now: Now) -> None:
+        """Topics can be written again: what waits for them waits no longer."""
+        mended = set(topics)
+        for write in self._waiting:
+            if not mended.isdisjoint(part.topic for part in together(write)):
+                write.retry_at_s = now.mono_s
+
+    def next_s(self) -> float:
+        """Monotonic seconds of the next attempt to write refused outputs; inf without any."""
+        return min((write.retry_at_s for write in self._waiting), default=inf)
+
     def _shorten(self, transaction: Transaction) -> None:
         """The broker takes less metadata than the longest of a transaction's commits has."""
         longest = max(transaction.positions, key=lambda position: len(position.metadata))
@@ -273,3 +336,28 @@ class Transactions:
             for write in queued
             if write not in refused or (refused[write][1].too_large and len(queued) > 1)
         ]
+
+
+def _has_room(partitions: set[Assignment], assignment: Assignment) -> bool:
+    """Whether a transaction has room for the commit of a partition."""
+    return len(partitions) < MOST_PARTITIONS or assignment in partitions
+
+
+def _beyond(
+    chosen: Sequence[PendingWrite], ends: Mapping[Assignment, int]
+) -> tuple[set[PendingWrite], bool]:
+    """Writes that their commits do not cover, and what is behind them in their lanes.
+
+    Returns them, and whether a commit covers one of them all the same.
+    """
+    left: set[PendingWrite] = set()
+    held: set[LaneKey | None] = set()
+    covered = False
+    for write in chosen:
+        delivery, lane = write.delivery, lane_of(write)
+        fits = delivery.record_offset < ends[delivery.assignment]
+        if not fits or (lane is not None and lane in held):
+            left.add(write)
+            held.add(lane)
+            covered |= fits
+    return left, covered

@@ -37,6 +37,7 @@ class PendingWrite:
         companion: of such a one in transactions: what holds its key, written along with it.
         refusals: how often the write has failed.
         retry_at_s: monotonic seconds of the next attempt to write it.
+        late: its lane went on before it failed: only its outputs were refused.
     """
 
     delivery: TrackedDelivery
@@ -51,6 +52,22 @@ class PendingWrite:
     companion: PendingWrite | None = None
     refusals: int = 0
     retry_at_s: float = 0.0
+    late: bool = False
+
+    @property
+    def key(self) -> bytes | None:
+        """The key to write."""
+        return self.delivery.key
+
+    @property
+    def value(self) -> bytes | None:
+        """The value to write."""
+        return self.delivery.value
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.delivery.size
 
     @property
     def settles(self) -> bool:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, redriven_key
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
+from ackfloor.core.records.output import Output, Outputs
 from ackfloor.core.records.record import Failure, Headers, Headless, Origin, Record
 from ackfloor.core.values.durations import parse_duration
 
@@ -47,6 +48,7 @@ class TrackedDelivery:
 
     __slots__ = (
         "_claim",
+        "_outputs",
         "assignment",
         "batch",
         "closed",
@@ -67,6 +69,8 @@ class TrackedDelivery:
     #: Set where the handler takes batches, when it starts.
     batch: Batch
     _claim: bytearray
+    #: Set where the handler has published something; see `hold`.
+    _outputs: Outputs
     on_answer: Callable[[], None] | None
 
     def __init__(
@@ -223,6 +227,31 @@ class TrackedDelivery:
                 delivery.extended_until_s = until_s
         return not self.closed and self.outcome is None
 
+    # What it publishes, to be written in one transaction with what settles its record.
+
+    def hold(self, output: Output) -> bool:
+        """Hold an output until the record's outcome is known.
+
+        Returns False where the delivery has ended: the output is dropped with it.
+
+        Raises:
+            OutputTooLarge: the outputs of the record are too large with it.
+        """
+        if self.closed or self.outcome is not None:
+            return False
+        try:
+            outputs = self._outputs
+        except AttributeError:
+            outputs = self._outputs = Outputs()
+        outputs.add(output)
+        # Another thread may have answered meanwhile, and may have left this one out.
+        return not self.closed and self.outcome is None
+
+    @property
+    def outputs(self) -> Outputs | None:
+        """What its handler has published; None for nothing."""
+        return getattr(self, "_outputs", None)
+
     # For the runtime.
 
     def end(self, outcome: Outcome) -> bool:
@@ -312,6 +341,8 @@ class TrackedDelivery:
         self.started_s = 0.0
         self.finished_s = 0.0
         self.extended_until_s = 0.0
+        if self.outputs is not None:
+            self._outputs = Outputs()
 
 
 def first_deliveries(

@@ -77,8 +77,8 @@ class Breakers:
             for delivery in acked[noted:]:
                 self._succeeded(handler, delivery, now)
 
-    def discarded(self, delivery: TrackedDelivery, now: Now) -> None:
-        """A handler discarded a record: that counts as a success."""
+    def succeeded(self, delivery: TrackedDelivery, now: Now) -> None:
+        """A handler discarded a record, or handled one that is not settled yet."""
         self._succeeded(delivery.assignment.handler, delivery, now)
 
     def _succeeded(self, handler: HandlerState, delivery: TrackedDelivery, now: Now) -> None:

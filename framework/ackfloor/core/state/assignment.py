@@ -60,6 +60,8 @@ class HandlerRules:
             (see `fair_order`); None where they are not. Not for batches, nor in partition order.
         rate_per_s: how many of its deliveries the whole group may start, in records a second; None
             for no limit.
+        exactly_once: what it publishes through a delivery is written in one transaction with what
+            settles the record; needs an outbox that writes in transactions.
     """
 
     name: str
@@ -78,6 +80,7 @@ class HandlerRules:
     batch_wait_s: float = 0.2
     fair_key: Callable[[TrackedDelivery], Key | None] | None = None
     rate_per_s: float | None = None
+    exactly_once: bool = False
 
     @property
     def by_hand(self) -> bool:

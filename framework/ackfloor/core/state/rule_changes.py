@@ -18,7 +18,7 @@ from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import HandlerRules, HandlerState
 
 #: What of a handler's rules the records in flight rely on.
-FIXED = ("ordering", "manual", "in_place", "quarantines")
+FIXED = ("ordering", "manual", "in_place", "quarantines", "exactly_once")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,10 @@ def produce(
     on_delivery: Callable[[KafkaError | None, Message], None],
 ) -> None:
     """Queue a write in a producer; raises one of `REFUSED`."""
-    record = write.delivery.record
     producer.produce(
         write.topic,
-        value=record.value(),
-        key=record.key(),
+        value=write.value,
+        key=write.key,
         headers=list(write.headers),
         on_delivery=on_delivery,
         partition=PARTITION_UA if write.partition is None else write.partition,

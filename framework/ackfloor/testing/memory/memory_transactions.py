@@ -58,10 +58,9 @@ class MemoryTransactionalSink:
         with broker.changed:
             refusals: dict[PendingWrite, Refusal] = {}
             for write in transaction.writes:
-                record = write.delivery.record
                 try:
                     broker.admit(
-                        write.topic, record.value(), record.key(), write.headers, write.partition
+                        write.topic, write.value, write.key, write.headers, write.partition
                     )
                 except PublishFailed as exc:
                     refusals[write] = Refusal(str(exc), isinstance(exc, TooLarge))
@@ -75,9 +74,8 @@ class MemoryTransactionalSink:
         return COMMITTED
 
     def _append(self, write: PendingWrite) -> MemoryRecord:
-        record = write.delivery.record
         return self._broker.append(
-            write.topic, record.value(), record.key(), write.headers, write.partition
+            write.topic, write.value, write.key, write.headers, write.partition
         )
 
     def _commit(self, transaction: Transaction, generation: Generation) -> str | None:

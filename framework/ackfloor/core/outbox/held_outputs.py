@@ -1,0 +1,88 @@
+"""HeldOutputs: what handled records have published, until a transaction has written it.
+
+Theory. A handled record with outputs is not settled when its handler returns: it stays open until
+the transaction that writes them and its commit is known to be committed. For its lane and its
+circuit breaker it has ended: the lane goes on, and the next record may be handled meanwhile. What
+waits is in the order of the writes' queue (`transactional_outbox`, T7). An abort writes the same
+outputs again; no handler is called for it.
+
+Held outputs count as bytes of their record, in all levels. Outputs that a broker refuses for their
+size, in a transaction of their own, are their record's failure: another delivery would publish the
+same, so it is dead-lettered. Its lane has gone on, and waits for nothing. Whatever else a broker
+refuses leaves the record open, named as a fault, and its outputs keep their place in the queue.
+"""
+
+from __future__ import annotations
+
+from ackfloor.core.messages.events import DeliveryFailed
+from ackfloor.core.parking.output_write import OutputWrite, output_writes
+from ackfloor.core.parking.pending_write import PendingWrite
+from ackfloor.core.records.outcomes import Rejected, judge
+from ackfloor.core.records.output import OUTPUT_TOO_LARGE
+from ackfloor.core.records.record import Failure, Now
+from ackfloor.core.records.trace_context import sampled_trace
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.worker_state import WorkerState
+
+
+class HeldOutputs:
+    """The outputs of one worker that are not written."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: WorkerState) -> None:
+        self._state = state
+
+    def take(self, delivery: TrackedDelivery, now: Now) -> OutputWrite:
+        """Take the outputs of a handled record over; returns what is to be written."""
+        outputs = delivery.outputs
+        assert outputs is not None
+        write = output_writes(delivery, outputs.items, now.mono_s)
+        assignment = delivery.assignment
+        delivery.size += write.held
+        assignment.open_bytes += write.held
+        self._state.flow.add(0, write.held, 0, tier=assignment.tier_s is not None)
+        return write
+
+    def written(self, write: OutputWrite) -> None:
+        """The outputs of a record are written, and with them the commit that settles it."""
+        delivery = write.delivery
+        stats = delivery.assignment.stats
+        # Its breaker has counted it when its handler returned.
+        stats.acked.insert(stats.noted, delivery)
+        stats.noted += 1
+        self._state.settle(delivery)
+        # Not left to the next read or answer: while everything is paused there may be none.
+        self._state.unbalanced = self._state.flow.any_paused
+
+    def drop(self, write: OutputWrite) -> None:
+        """The outputs of a record are not to be written: they are held no longer."""
+        delivery = write.delivery
+        delivery.size -= write.held
+        delivery.assignment.open_bytes -= write.held
+        self._state.flow.sub(0, write.held)
+
+    def reject(self, delivery: TrackedDelivery, why: str, now: Now) -> PendingWrite:
+        """A handled record's outputs are too large: returns the write that dead-letters it."""
+        assignment = delivery.assignment
+        rules = assignment.handler.rules
+        outcome = Rejected(Failure(OUTPUT_TOO_LARGE, why))
+        self._state.events.append(
+            DeliveryFailed(
+                assignment.source_topic,
+                assignment.partition,
+                delivery.offset,
+                rules.name,
+                delivery.attempt,
+                outcome.reason,
+                outcome.failure.error_type,
+                outcome.failure.message,
+                delivery.finished_s - delivery.started_s,
+                assignment.topic,
+                sampled_trace(delivery.headers),
+            )
+        )
+        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
+        write = self._state.parking.park(delivery, verdict, now)
+        write.after, write.late = "continue", True
+        return write
