@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ackfloor.core.messages.commands import Resume
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.records.record import Now
 from ackfloor.core.state.deadlines import Deadlines
 from ackfloor.runtime.loop.loop import TRANSACTION_S
@@ -188,6 +189,38 @@ def _lost_is_revoked(_: Original) -> Original:
             self._source.commit(final, wait=True)
 
     return on_lost
+
+
+def _keeps_outputs(original: Original) -> Original:
+    def again(self: Any, envelope: Any) -> Any:
+        delivery = original(self, envelope)
+        if self.outputs is not None:
+            delivery._outputs = self._outputs
+        return delivery
+
+    return again
+
+
+def _settled_before_its_outputs(original: Original) -> Original:
+    def take(self: Any, delivery: Any, now: Now) -> Any:
+        write = original(self, delivery, now)
+        self._state.settle(delivery)
+        return write
+
+    return take
+
+
+def _first_by_itself(original: Original) -> Original:
+    return lambda write: (write,) if isinstance(write, OutputWrite) else original(write)
+
+
+def _outputs_not_kept(original: Original) -> Original:
+    def failed(self: Any, write: Any, error: str, *, too_large: bool, now: Now, **why: Any) -> None:
+        original(self, write, error, too_large=too_large, now=now, **why)
+        if isinstance(write, OutputWrite):
+            self._forget_write(write)
+
+    return failed
 
 
 def _open_stays(original: Original) -> Original:
@@ -604,5 +637,35 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         4,
         "core.queues.lanes:Lanes.drop_last",
         _drops_any,
+    ),
+    Safeguard(
+        "a lane's outputs keep its order",
+        14,
+        "core.outbox.transactional_outbox:lane_of",
+        _always(value=None),
+    ),
+    Safeguard(
+        "the outputs of an attempt that failed are dropped",
+        14,
+        "core.records.tracked_delivery:TrackedDelivery.again",
+        _keeps_outputs,
+    ),
+    Safeguard(
+        "a record with outputs is settled with them",
+        14,
+        "core.outbox.held_outputs:HeldOutputs.take",
+        _settled_before_its_outputs,
+    ),
+    Safeguard(
+        "all outputs of a record go together",
+        14,
+        "core.outbox.transactional_outbox:together",
+        _first_by_itself,
+    ),
+    Safeguard(
+        "refused outputs are written again",
+        10,
+        "core.outbox.outbox:Outbox.failed",
+        _outputs_not_kept,
     ),
 )

@@ -54,6 +54,9 @@ MOST_WRITES = 500
 MOST_BYTES = 32 * 1024 * 1024
 #: Partitions of one: each may have 4,095 bytes of metadata, and a batch has 1 MiB by default.
 MOST_PARTITIONS = 200
+#: Where more than so many writes wait and none may go, the next look is so many seconds later.
+MANY = 1_000
+REST_S = 0.01
 #: Seconds until writes that no commit could settle are looked at again.
 LOOK_AGAIN_S = 0.5
 
@@ -94,6 +97,7 @@ class Transactions:
     __slots__ = (
         "_oversized",
         "_queue",
+        "_rests_until_s",
         "_state",
         "_suspects",
         "_too_far",
@@ -112,6 +116,8 @@ class Transactions:
         #: Partitions with writes that no commit can settle now -> when to look again.
         self._too_far: dict[Assignment, float] = {}
         self.under_way: Transaction | None = None
+        #: Nothing is looked for until then (monotonic seconds).
+        self._rests_until_s = 0.0
         #: Refused outputs that wait in the queue for their next attempt.
         self._waiting: set[OutputWrite] = set()
         #: Topics that nothing can be written to, as the brokers say.
@@ -156,12 +162,13 @@ class Transactions:
 
     def begin(self, now: Now) -> None:
         """Begin a transaction if there is something to write and none is under way."""
-        if self.under_way is not None or not self._queue:
+        if self.under_way is not None or not self._queue or now.mono_s < self._rests_until_s:
             return
         if self._waiting:
             self._waiting = {w for w in self._waiting if w.retry_at_s > now.mono_s}
         queued, positions = self._carried(self._chosen(now), now)
         if not queued:
+            self._rests_until_s = now.mono_s + REST_S if len(self._queue) > MANY else 0.0
             return
         writes: list[PendingWrite] = []
         led: dict[PendingWrite, PendingWrite] = {}
