@@ -27,13 +27,13 @@ class Safeguard:
 
     Attributes:
         name: what it sees to.
-        invariant: the number of the invariant of the contract.
+        invariant: the number of the invariant of the contract, or the name of the rule.
         place: "module:Class.function" or "module:function".
         without: given the function, what stands in its place.
     """
 
     name: str
-    invariant: int
+    invariant: int | str
     place: str
     without: Callable[[Original], Original]
 
@@ -638,27 +638,30 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         "core.queues.lanes:Lanes.drop_last",
         _drops_any,
     ),
+)
+#: Those of outputs: the core and the simulation have them, and no handler can publish any yet.
+OF_OUTPUTS: tuple[Safeguard, ...] = (
     Safeguard(
         "a lane's outputs keep its order",
-        14,
+        "once",
         "core.outbox.transactional_outbox:lane_of",
         _always(value=None),
     ),
     Safeguard(
         "the outputs of an attempt that failed are dropped",
-        14,
+        "once",
         "core.records.tracked_delivery:TrackedDelivery.again",
         _keeps_outputs,
     ),
     Safeguard(
         "a record with outputs is settled with them",
-        14,
+        "once",
         "core.outbox.held_outputs:HeldOutputs.take",
         _settled_before_its_outputs,
     ),
     Safeguard(
         "all outputs of a record go together",
-        14,
+        "once",
         "core.outbox.transactional_outbox:together",
         _first_by_itself,
     ),

@@ -33,7 +33,7 @@ from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
 #: The rules that are looked at in every hundred runs.
-RULES = (*map(str, range(1, 15)), "accounts", "rate")
+RULES = (*map(str, range(1, 14)), "accounts", "once", "rate")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")

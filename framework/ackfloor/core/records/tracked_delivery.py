@@ -69,7 +69,8 @@ class TrackedDelivery:
     #: Set where the handler takes batches, when it starts.
     batch: Batch
     _claim: bytearray
-    #: Set where the handler has published something; see `hold`.
+    #: Set where the handler publishes exactly once, before anything runs: its threads may publish
+    #: at once, and must find the same.
     _outputs: Outputs
     on_answer: Callable[[], None] | None
 
@@ -237,20 +238,23 @@ class TrackedDelivery:
         Raises:
             OutputTooLarge: the outputs of the record are too large with it.
         """
-        if self.closed or self.outcome is not None:
+        if not self._goes_on():
             return False
-        try:
-            outputs = self._outputs
-        except AttributeError:
-            outputs = self._outputs = Outputs()
-        outputs.add(output)
+        self._outputs.add(output)
         # Another thread may have answered meanwhile, and may have left this one out.
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
         return not self.closed and self.outcome is None
 
     @property
     def outputs(self) -> Outputs | None:
-        """What its handler has published; None for nothing."""
+        """What its handler has published; None where it does not publish exactly once."""
         return getattr(self, "_outputs", None)
+
+    def begin_outputs(self) -> None:
+        """Hold what is published from now on; what was published before is dropped."""
+        self._outputs = Outputs()
 
     # For the runtime.
 
@@ -297,6 +301,8 @@ class TrackedDelivery:
             self.assignment, self.record, self.record_offset, self.size, self.received_s
         )
         delivery.envelope = envelope
+        if self.assignment.handler.rules.exactly_once:
+            delivery.begin_outputs()
         return delivery
 
     def arm(self, on_answer: Callable[[], None] | None) -> None:
@@ -341,8 +347,8 @@ class TrackedDelivery:
         self.started_s = 0.0
         self.finished_s = 0.0
         self.extended_until_s = 0.0
-        if self.outputs is not None:
-            self._outputs = Outputs()
+        if self.assignment.handler.rules.exactly_once:
+            self.begin_outputs()
 
 
 def first_deliveries(
