@@ -17,8 +17,8 @@ from ackfloor.core.messages.lane_order import Action, LaneOrder
 from tests.framework.runtime.live import EVERY_KIND, KINDS, Gate, Live, live, register
 from tests.framework.runtime.test_batches import batch_app
 
-#: So short at first that a head becomes due in the turn in which it is moved; in the end longer than
-#: a turn on a busy machine, where a head would be due, or run, whenever an operator looks.
+#: So short at first that a head becomes due in the turn in which it is moved; in the end longer
+#: than a turn on a busy machine, where a head would be due, or run, whenever an operator looks.
 SOON = RetryPolicy("3ms", 1.2, "100ms", None)
 KEYS = [b"k%d" % n for n in range(8)]
 RECORDS = 400
