@@ -35,10 +35,10 @@ from ackfloor.core.values.durations import format_duration
 from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_COLUMNS,
     OPTIONAL_GROUP_COLUMNS,
-    dead_letter_rows,
     dead_letter_text,
     fields_of,
     group_rows,
+    record_row,
     releases_shown,
 )
 from ackfloor.dead_letters.commands.filter_misses import Misses
@@ -249,11 +249,8 @@ def _blocked_row(
 
 
 def _record_rows(records: list[DeadLetter], rules: Redaction) -> list[dict[str, Any]]:
-    from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
-
-    rows = dead_letter_rows([StoredDeadLetter(record, disposed=False) for record in records], rules)
+    rows = [record_row(record, rules) for record in records]
     for row, record in zip(rows, records, strict=True):
-        del row["disposed"]
         due_ms = due_at_ms(record)
         row["due"] = moment(due_ms) if due_ms else None
     return rows

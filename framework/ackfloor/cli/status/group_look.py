@@ -168,12 +168,10 @@ def _read_dead(look: GroupLook, topics: DeadLetterTopics) -> None:
                 look.jobs[topic] = note
         for partition, each in parts.items():
             starts = {partition: (each.end or 0) - MOST_DEAD}
-            for dead_letter, disposed in counted(
-                topics.dead_letters(topic, partition, starts), topic
-            ):
-                if not disposed:
+            for stored in counted(topics.dead_letters(topic, partition, starts), topic):
+                if not stored.disposed:
                     look.dead += 1
-                    found.add(dead_letter)
+                    found.add(stored.dead_letter)
     look.causes = sorted(found.largest_first(), key=lambda cause: -cause.last_ms)
     for cause in look.causes:
         source = source_of(cause.topic)

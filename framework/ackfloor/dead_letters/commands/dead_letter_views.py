@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import DID_NOT_FAIL
@@ -32,14 +31,20 @@ NO_STACK = (
     "no stack: the handler did not answer before its deadline, and raised nothing. While a record "
     "like this one runs, `ackfloor inflight --trace` shows the line where it hangs."
 )
-Notes = Mapping[str, "DispositionNote"]
-NO_NOTES: Final[Notes] = MappingProxyType({})
 #: Shown under the name that `dlq groups` uses.
 _LABELS = {"error_fingerprint": "cause"}
+#: How it was done, beside the column `disposed` of a table.
+_TITLES = {
+    "disposed_at": "at",
+    "disposed_by": "by",
+    "disposed_job": "job",
+    "disposed_target": "target",
+}
 #: Columns that narrow tables of groups and of dead letters leave out, the first one first.
 OPTIONAL_GROUP_COLUMNS = ("message", "first", "topic", "error", "last", "releases")
 OPTIONAL_COLUMNS = (
-    *("bytes", "replays", "attempt", "key", "error", "disposed", "failed", "release", "due"),
+    *("bytes", "replays", "attempt", "key", "error", "release", "failed", "due"),
+    *("target", "job", "at", "reason", "by", "disposed"),
 )
 
 
@@ -81,28 +86,59 @@ def _first_and_last(releases: Sequence[str]) -> str:
 def dead_letter_rows(
     dead_letters: Sequence[StoredDeadLetter], rules: Redaction
 ) -> list[dict[str, Any]]:
-    """Dead letters as rows."""
-    rows = []
-    for dead_letter, disposed in dead_letters:
-        envelope = dead_letter.envelope
-        rows.append(
-            {
-                "place": dead_letter.place,
-                # None: it waited behind one that failed.
-                "failed": _failed(dead_letter),
-                "handler": envelope.handler,
-                "reason": envelope.reason,
-                "error": envelope.error_type,
-                # None: redriven, or of another tool, which does not say.
-                "attempt": envelope.attempt or None,
-                "replays": envelope.replays,
-                "release": envelope.release,
-                "key": text_of(rules.of_key(dead_letter.key)),
-                "bytes": len(dead_letter.value or b""),
-                "disposed": disposed,
-            }
-        )
-    return rows
+    """Dead letters as rows, each with what was done with it as far as its note is known."""
+    return [
+        {**record_row(each.dead_letter, rules), "disposed": each.disposed, **_done(each.note)}
+        for each in dead_letters
+    ]
+
+
+def _done(note: DispositionNote | None) -> dict[str, str | None]:
+    if note is None:
+        return dict.fromkeys(("disposition", *_TITLES))
+    return {
+        "disposition": note.disposition.value,
+        "disposed_at": moment(note.at_ms),
+        "disposed_by": note.by,
+        "disposed_job": note.job,
+        "disposed_target": note.target or None,
+    }
+
+
+def dispositions_shown(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of dead letters for a table: one column says what was done, those beside it how.
+
+    Where nothing was done with any, none of them is there.
+    """
+    any_done = any(row["disposed"] for row in rows)
+    shown = []
+    for row in rows:
+        others = {name: row[name] for name in row if name not in {"disposed", *_done(None)}}
+        if any_done:
+            # Of what a newer version has done, only that it has is known.
+            others["disposed"] = row["disposition"] or row["disposed"]
+            others |= {title: row[name] for name, title in _TITLES.items()}
+        shown.append(others)
+    return shown
+
+
+def record_row(record: DeadLetter, rules: Redaction) -> dict[str, Any]:
+    """A dead letter, or a record that waits in a retry topic, as a row."""
+    envelope = record.envelope
+    return {
+        "place": record.place,
+        # None: it waited behind one that failed.
+        "failed": _failed(record),
+        "handler": envelope.handler,
+        "reason": envelope.reason,
+        "error": envelope.error_type,
+        # None: redriven, or of another tool, which does not say.
+        "attempt": envelope.attempt or None,
+        "replays": envelope.replays,
+        "release": envelope.release,
+        "key": text_of(rules.of_key(record.key)),
+        "bytes": len(record.value or b""),
+    }
 
 
 def _failed(dead_letter: DeadLetter) -> str | None:
@@ -112,8 +148,8 @@ def _failed(dead_letter: DeadLetter) -> str | None:
     return moment(failed_at_ms(dead_letter, envelope))
 
 
-def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES) -> dict[str, Any]:
-    """The fields of one dead letter, for JSON; `notes` as in `dead_letters_text`."""
+def fields_of(found: StoredDeadLetter, rules: Redaction) -> dict[str, Any]:
+    """The fields of one dead letter, for JSON."""
     dead_letter = found.dead_letter
     own = own_headers(dead_letter.headers)
     return {
@@ -123,7 +159,7 @@ def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES
         "time": moment(dead_letter.timestamp_ms),
         "origin": dead_letter.origin,
         "disposed": found.disposed,
-        "disposition": _disposition(notes.get(dead_letter.place)),
+        "disposition": _disposition(found.note),
         "key": text_of(rules.of_key(dead_letter.key)),
         "payload": text_of(rules.of_payload(dead_letter.value)),
         "payload_bytes": None if dead_letter.value is None else len(dead_letter.value),
@@ -133,13 +169,13 @@ def fields_of(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES
     }
 
 
-def dead_letter_text(found: StoredDeadLetter, rules: Redaction, notes: Notes = NO_NOTES) -> str:
-    """One dead letter for people; `notes` as in `dead_letters_text`."""
+def dead_letter_text(found: StoredDeadLetter, rules: Redaction) -> str:
+    """One dead letter for people."""
     facts = fields_of(found, rules)
     payload, stack, headers = facts.pop("payload"), facts.pop("error_stack"), facts.pop("headers")
     del facts["disposition"]
-    if (note := notes.get(found.dead_letter.place)) is not None:
-        facts["disposed"] = _what_was_done(note)
+    if found.note is not None:
+        facts["disposed"] = _what_was_done(found.note)
     for part in ("origin_topic", "origin_partition", "origin_offset"):
         del facts[part]
     if found.dead_letter.envelope.reason in DID_NOT_FAIL:
@@ -183,15 +219,9 @@ def _what_was_done(note: DispositionNote) -> str:
     return f"{note.disposition}{to} at {moment(note.at_ms)} by {note.by}, job {note.job}"
 
 
-def dead_letters_text(
-    found: Sequence[StoredDeadLetter], rules: Redaction, notes: Notes = NO_NOTES
-) -> str:
-    """Dead letters for people; of several, each has its number and place above it.
-
-    Args:
-        notes: what was done with them, by place.
-    """
-    texts = [dead_letter_text(each, rules, notes) for each in found]
+def dead_letters_text(found: Sequence[StoredDeadLetter], rules: Redaction) -> str:
+    """Dead letters for people; of several, each has its number and place above it."""
+    texts = [dead_letter_text(each, rules) for each in found]
     if len(texts) == 1:
         return texts[0]
     places = [each.dead_letter.place for each in found]

@@ -29,6 +29,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     OPTIONAL_GROUP_COLUMNS,
     dead_letter_rows,
     dead_letters_text,
+    dispositions_shown,
     fields_of,
     group_rows,
     releases_shown,
@@ -79,13 +80,13 @@ def groups(
     reading = DeadLetterSelection.open(brokers)
     found, misses, hidden = CauseGroups(), Misses(wanted), 0
     for topic in topics or reading.topics.names(group):
-        for dead_letter, disposed in counted(reading.topics.dead_letters(topic), topic):
-            if not misses.matches(dead_letter):
+        for each in counted(reading.topics.dead_letters(topic), topic):
+            if not misses.matches(each.dead_letter):
                 continue
-            if disposed and not all_:
+            if each.disposed and not all_:
                 hidden += 1
             else:
-                found.add(dead_letter)
+                found.add(each.dead_letter)
     rows = group_rows(found.largest_first(), reading.rules)
     if output is RowsOutput.table:
         rows = releases_shown(rows)
@@ -108,12 +109,16 @@ def ls(
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
-    """Dead letters one by one, oldest first within each partition."""
+    """Dead letters one by one, oldest first within each partition.
+
+    With --all each that was replayed, discarded or archived says so: when, by whom, by which job,
+    and where it went.
+    """
     named = Places.of(places)
     reading = DeadLetterSelection.open(brokers)
     found: list[StoredDeadLetter] = []
     hidden, more = 0, False
-    for each in reading.dead_letters(named, wanted, partition, scan_limit):
+    for each in reading.dead_letters(named, wanted, partition, scan_limit, noted=all_):
         if each.disposed and not all_:
             hidden += 1
         elif len(found) == limit:
@@ -121,7 +126,10 @@ def ls(
             break
         else:
             found.append(each)
-    print_rows(dead_letter_rows(found, reading.rules), output, spare=OPTIONAL_COLUMNS)
+    rows = dead_letter_rows(found, reading.rules)
+    if output is RowsOutput.table:
+        rows = dispositions_shown(rows)
+    print_rows(rows, output, spare=OPTIONAL_COLUMNS)
     if more:
         typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
     tell_hidden(hidden)
@@ -178,12 +186,11 @@ def show(
     if raw:
         sys.stdout.buffer.write(found[0].dead_letter.value or b"")
         return
-    notes = reading.topics.notes(found)
     if output is Output.json:
-        facts = [fields_of(each, reading.rules, notes) for each in found]
+        facts = [fields_of(each, reading.rules) for each in found]
         typer.echo(json_text(facts if of_record else facts[0], indent=2))
     else:
-        typer.echo(dead_letters_text(found, reading.rules, notes))
+        typer.echo(dead_letters_text(found, reading.rules))
 
 
 dlq_app.command()(export)

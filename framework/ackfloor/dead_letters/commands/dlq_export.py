@@ -48,7 +48,8 @@ def export(
     """Dead letters in full, as JSON, a line for each, without what [redaction] hides.
 
     Nothing is changed. What is not UTF-8 stands under a name that ends in _base64. CSV and Parquet
-    have the same fields as columns, with the headers as JSON.
+    have the same fields as columns, with the headers as JSON. With --all each that was replayed,
+    discarded or archived says when, by whom, by which job, and where it went.
     """
     if format_ is ExportFormat.parquet and file is None:
         typer.secho("--format parquet is no text: name a --file", err=True)
@@ -57,7 +58,7 @@ def export(
     reading = DeadLetterSelection.open(brokers)
     hidden = count = 0
     with written(format_, file, reading.rules) as writer:
-        for each in reading.dead_letters(named, wanted, partition):
+        for each in reading.dead_letters(named, wanted, partition, noted=all_):
             if each.disposed and not all_:
                 hidden += 1
                 continue

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ackfloor.core.records.redaction import Redaction
-from ackfloor.dead_letters.commands.json_lines import dead_letter_facts
+from ackfloor.dead_letters.commands.json_lines import DISPOSITION, dead_letter_facts
 from ackfloor.dead_letters.rules.redrive_edit import Edit, with_own_headers
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
@@ -20,7 +20,7 @@ from ackfloor.redrive import select
 #: Kafka counts partitions in 32 bits and offsets in 64.
 _PARTITIONS, _OFFSETS = range(2**31), range(2**63)
 #: Not compared: may have changed since the line was written.
-_FREE = frozenset({"value", "value_base64", "headers", "disposed"})
+_FREE = frozenset({"value", "value_base64", "headers", "disposed", *DISPOSITION})
 
 
 class EditedLines:

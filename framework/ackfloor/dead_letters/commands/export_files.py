@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, get_type_hints
 
 from ackfloor.core.records.envelope import Envelope
-from ackfloor.dead_letters.commands.json_lines import dead_letter_facts, dead_letter_line
+from ackfloor.dead_letters.commands.json_lines import (
+    DISPOSITION,
+    dead_letter_facts,
+    dead_letter_line,
+)
 from ackfloor.errors import AckfloorError, RedriveRefused
 
 if TYPE_CHECKING:
@@ -26,13 +30,14 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (
     *("topic", "partition", "offset", "timestamp_ms", "disposed"),
+    *DISPOSITION,
     *("key", "key_base64", "value", "value_base64", "headers", "headers_readable"),
     *Envelope._fields,
 )
 _BOOLEANS: Final = frozenset({"disposed", "headers_readable"})
 _NUMBERS: Final = frozenset(
     {
-        *("partition", "offset", "timestamp_ms"),
+        *("partition", "offset", "timestamp_ms", "disposed_at_ms"),
         *(name for name, kind in get_type_hints(Envelope).items() if kind in {int, int | None}),
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ackfloor.dead_letters.rules.redrive_edit import shown_mark
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from ackfloor.core.records.envelope import Envelope
     from ackfloor.core.records.redaction import Redaction
     from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
+    from ackfloor.dead_letters.rules.dispositions import DispositionNote
+
+#: What was done with a dead letter; None where nothing was, or nobody asked.
+DISPOSITION: Final = (
+    *("disposition", "disposed_at_ms", "disposed_by", "disposed_job", "disposed_target"),
+)
 
 
 def dead_letter_line(found: StoredDeadLetter, rules: Redaction) -> str:
@@ -35,12 +41,21 @@ def dead_letter_facts(found: StoredDeadLetter, rules: Redaction) -> dict[str, An
         "offset": dead_letter.offset,
         "timestamp_ms": dead_letter.timestamp_ms,
         "disposed": found.disposed,
+        **_disposition_facts(found.note),
         **_text_or_base64("key", rules.of_key(dead_letter.key)),
         **_text_or_base64("value", rules.of_payload(dead_letter.value)),
         "headers": [{"name": n, **_text_or_base64("value", v)} for n, v in rules.of_headers(own)],
         "headers_readable": dead_letter.headers is not None,
         **envelope_facts(dead_letter.envelope, rules),
     }
+
+
+def _disposition_facts(note: DispositionNote | None) -> dict[str, Any]:
+    """What was done with a dead letter, under the names of `DISPOSITION`."""
+    if note is None:
+        return dict.fromkeys(DISPOSITION)
+    facts = (note.disposition.value, note.at_ms, note.by, note.job, note.target or None)
+    return dict(zip(DISPOSITION, facts, strict=True))
 
 
 def envelope_facts(envelope: Envelope, rules: Redaction) -> dict[str, Any]:

@@ -161,12 +161,15 @@ class DeadLetterSelection:
         wanted: DeadLetterFilter,
         partition: int | None = None,
         scan_limit: int | None = None,
+        *,
+        noted: bool = False,
     ) -> Iterator[StoredDeadLetter]:
         """Those that match and exist, counted on a terminal as they are read.
 
         Args:
             partition: only of this one.
             scan_limit: how many are read, matching or not; a warning says where there are more.
+            noted: with what was done with each.
 
         Raises:
             RedriveRefused: they can't be read, or one that is named is not there.
@@ -177,7 +180,7 @@ class DeadLetterSelection:
         from ackfloor.dead_letters.kafka.record_reading import Gone
 
         misses = Misses(wanted)
-        for number, each in enumerate(self._found(places, partition)):
+        for number, each in enumerate(self._found(places, partition, noted=noted)):
             if number == scan_limit:
                 text = (
                     f"stopped after {number:,} were read: raise --scan-limit, or name a --partition"
@@ -219,7 +222,7 @@ class DeadLetterSelection:
         found = [
             each
             for name in names
-            for each in counted(self.topics.dead_letters(name), name)
+            for each in counted(self.topics.dead_letters(name, noted=True), name)
             if each.dead_letter.origin == place
         ] or self._of_another_tool(topic, partition, offset)
         if not found:
@@ -281,7 +284,7 @@ class DeadLetterSelection:
         return chosen
 
     def _found(
-        self, places: Places, partition: int | None = None
+        self, places: Places, partition: int | None = None, *, noted: bool = False
     ) -> Iterator[StoredDeadLetter | Gone]:
         if places.only is not None and partition is not None:
             raise typer.BadParameter(
@@ -289,9 +292,9 @@ class DeadLetterSelection:
             )
         found: Iterable[StoredDeadLetter | Gone]
         if places.only is None:
-            found = self.topics.dead_letters(places.topic, partition)
+            found = self.topics.dead_letters(places.topic, partition, noted=noted)
         else:
-            found = self.topics.at(places.topic, places.only)
+            found = self.topics.at(places.topic, places.only, noted=noted)
         return counted(found, places.topic)
 
 

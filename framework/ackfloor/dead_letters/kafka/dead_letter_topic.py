@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
@@ -22,10 +21,37 @@ from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Wanted
 
 
 class StoredDeadLetter(NamedTuple):
-    """A dead letter, and whether it was replayed, discarded or archived before."""
+    """A dead letter, and what was done with it.
+
+    Attributes:
+        disposed: whether it was replayed, discarded or archived.
+        note: by whom, when and how; None where it was not, where nobody asked for notes, or
+            where a newer version has written it.
+    """
 
     dead_letter: DeadLetter
     disposed: bool
+    note: DispositionNote | None = None
+
+
+class _Dispositions:
+    """The dispositions of one topic, with or without their notes."""
+
+    def __init__(self, topic_id: str, *, noted: bool) -> None:
+        self.disposed = Disposed(topic_id)
+        self._notes = DispositionNotes(topic_id) if noted else None
+
+    def note(self, key: bytes | None, value: bytes | None) -> None:
+        """Note one record of the dispositions topic."""
+        self.disposed.note(key, value)
+        if self._notes is not None:
+            self._notes.note(key, value)
+
+    def of(self, dead_letter: DeadLetter) -> StoredDeadLetter:
+        """A dead letter, with what was done with it."""
+        place = dead_letter.partition, dead_letter.offset
+        note = None if self._notes is None else self._notes.of(*place)
+        return StoredDeadLetter(dead_letter, self.disposed.hides(*place), note)
 
 
 class DeadLetterTopics(ParkedTopics):
@@ -49,11 +75,14 @@ class DeadLetterTopics(ParkedTopics):
         topic: str,
         partition: int | None = None,
         starts: Mapping[int, int] | None = None,
+        *,
+        noted: bool = False,
     ) -> Iterator[StoredDeadLetter]:
         """Every dead letter of a topic, in the order of its partitions, or of one partition.
 
         Args:
             starts: partition -> the first offset to read, where not all are wanted.
+            noted: with what was done with each.
 
         Raises:
             RedriveRefused: there is no such topic or partition, or it may not be read.
@@ -63,57 +92,37 @@ class DeadLetterTopics(ParkedTopics):
         if partition is not None:
             self.check(topic, [partition])
             partitions = range(partition, partition + 1)
-        disposed = self._disposed(topic)
+        dispositions = self._dispositions(topic, noted=noted)
         with closing(DeadLetterReader(self._options, topic)) as reader:
             for dead_letter in reader.all(partitions, starts):
-                yield StoredDeadLetter(
-                    dead_letter, disposed.hides(dead_letter.partition, dead_letter.offset)
-                )
+                yield dispositions.of(dead_letter)
 
-    def at(self, topic: str, wanted: Wanted) -> Iterator[StoredDeadLetter | Gone]:
+    def at(
+        self, topic: str, wanted: Wanted, *, noted: bool = False
+    ) -> Iterator[StoredDeadLetter | Gone]:
         """The dead letters at these places, in order; those that are not there as `Gone`.
+
+        Args:
+            noted: with what was done with each.
 
         Raises:
             RedriveRefused: there is no such topic or partition, or it may not be read.
             KafkaUnreachable: the broker says nothing.
         """
         self.count(topic)
-        disposed = self._disposed(topic)
+        dispositions = self._dispositions(topic, noted=noted)
         for found in self.records(topic, wanted):
-            if isinstance(found, Gone):
-                yield found
-            else:
-                yield StoredDeadLetter(found, disposed.hides(found.partition, found.offset))
+            yield found if isinstance(found, Gone) else dispositions.of(found)
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> StoredDeadLetter:
-        """One dead letter.
+        """One dead letter, with what was done with it.
 
         Raises:
             RedriveRefused: it is not there, or may not be read.
             KafkaUnreachable: the broker says nothing.
         """
         found = self.record(topic, partition, offset)
-        return StoredDeadLetter(found, self._disposed(topic).hides(partition, offset))
-
-    def notes(self, found: Sequence[StoredDeadLetter]) -> dict[str, DispositionNote]:
-        """What was done with those that are disposed of, by their place; without what a newer
-        version has written.
-
-        Raises:
-            RedriveRefused, KafkaUnreachable: the dispositions can't be read.
-        """
-        places: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for dead_letter, disposed in found:
-            if disposed:
-                places[dead_letter.topic].append((dead_letter.partition, dead_letter.offset))
-        notes: dict[str, DispositionNote] = {}
-        for topic, wanted in places.items():
-            read = DispositionNotes(self.id_of(topic), wanted)
-            log = dispositions_topic_of(topic)
-            DispositionsLog(self._options, log, self.partitions[log]).read_on(read)
-            for (partition, offset), note in read.found.items():
-                notes[f"{topic}/{partition}/{offset}"] = note
-        return notes
+        return self._dispositions(topic, noted=True).of(found)
 
     def jobs(self, topic: str) -> list[JobNote]:
         """The jobs that worked on a topic, latest first.
@@ -123,15 +132,15 @@ class DeadLetterTopics(ParkedTopics):
             KafkaUnreachable: the broker says nothing.
         """
         self.count(topic)
-        return self._disposed(topic).jobs.latest_first()
+        return self._dispositions(topic).disposed.jobs.latest_first()
 
-    def _disposed(self, topic: str) -> Disposed:
+    def _dispositions(self, topic: str, *, noted: bool = False) -> _Dispositions:
         try:
             log = dispositions_topic_of(topic)
         except SettingError:  # of another tool, without dispositions
-            return Disposed("")
+            return _Dispositions("", noted=noted)
         if log not in self.partitions:
-            return Disposed("")
-        disposed = Disposed(self.id_of(topic))
-        DispositionsLog(self._options, log, self.partitions[log]).read_on(disposed)
-        return disposed
+            return _Dispositions("", noted=noted)
+        dispositions = _Dispositions(self.id_of(topic), noted=noted)
+        DispositionsLog(self._options, log, self.partitions[log]).read_on(dispositions)
+        return dispositions

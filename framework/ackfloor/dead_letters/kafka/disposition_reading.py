@@ -8,6 +8,7 @@ A job that has just taken that id therefore reads all of them, and no other job 
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
@@ -19,10 +20,16 @@ from ackfloor.dead_letters.kafka.record_reading import (
     reading_consumer,
     silent,
 )
-from ackfloor.dead_letters.rules.disposition_notes import DispositionNotes
-from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor.kafka.client.client_errors import kafka_error
 from ackfloor.kafka.client.client_options import KafkaOptions
+
+
+class NotesRecords(Protocol):
+    """What is told each record of a dispositions topic, in order."""
+
+    def note(self, key: bytes | None, value: bytes | None) -> None:
+        """Note one record."""
+        ...
 
 
 class DispositionsLog:
@@ -33,7 +40,7 @@ class DispositionsLog:
         self._topic = topic
         self._next = dict.fromkeys(range(partitions), OFFSET_BEGINNING)
 
-    def read_on(self, disposed: Disposed | DispositionNotes) -> None:
+    def read_on(self, disposed: NotesRecords) -> None:
         """Read everything up to the end; each record is noted.
 
         Raises:
@@ -51,7 +58,7 @@ class DispositionsLog:
                     silent(self._topic) if error is None else read_error(error, self._topic)
                 ) from exc
 
-    def _read(self, consumer: Consumer, disposed: Disposed | DispositionNotes) -> None:
+    def _read(self, consumer: Consumer, disposed: NotesRecords) -> None:
         consumer.assign([TopicPartition(self._topic, p, at) for p, at in self._next.items()])
         reading = set(self._next)
         arriving = batches(consumer, self._topic)

@@ -95,6 +95,12 @@ def disposition_key(partition: int, offset: int) -> bytes:
     return b"%d/%d" % (partition, offset)
 
 
+def place_of_disposition(key: bytes | None) -> tuple[int, int] | None:
+    """Partition and offset of the dead letter that a key names; None for any other key."""
+    match = _KEY.fullmatch(key or b"")
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
 def dispositions_topic_of(dlq: str) -> str:
     """The topic with the dispositions of a dead-letter topic, which may be another tool's.
 
@@ -137,11 +143,11 @@ class Disposed:
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
         """Note one record of the dispositions topic."""
-        match = _KEY.fullmatch(key or b"")
-        if match is None:
+        place = place_of_disposition(key)
+        if place is None:
             self._note_other(key or b"", value)
             return
-        partition, offset = int(match[1]), int(match[2])
+        partition, offset = place
         if value is None:
             self._of(partition).discard(offset)
             return

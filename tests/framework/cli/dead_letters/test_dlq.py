@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
+from ackfloor.cli.shared.times import moment
 from ackfloor.core.records.envelope import write_headers
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.errors import KafkaUnreachable, RedriveRefused
@@ -122,6 +123,62 @@ def test_what_was_done_with_one_is_shown(stage: Stage) -> None:
     assert line in dlq("show", place).stdout.splitlines()
     assert json.loads(dlq("show", other, "-o", "json").stdout)["disposition"] is None
     assert "disposed             True" not in dlq("show", other).stdout
+
+
+def test_what_was_done_with_each_is_listed(stage: Stage, tmp_path: Path) -> None:
+    """By `ls --all` and `export --all`; of an open one, and without --all, nothing."""
+    assert stage.job().run(select(stage.places[:1])).sent == 1
+    discarded = "/".join(map(str, (stage.dlq, *stage.places[1])))
+    assert dlq("discard", discarded, "--yes").exit_code == 0
+    notes = {f"{stage.dlq}/{place}": note for place, note in stage.notes().items()}
+    rows = {row["place"]: row for row in told("ls", stage.dlq, "--all")}
+    assert {place for place, row in rows.items() if row["disposition"]} == notes.keys()
+    for place, row in rows.items():
+        note = notes.get(str(place))
+        assert [row[name] for name in row if name.startswith("dispos")] == (
+            [False] + [None] * 5
+            if note is None
+            else [
+                *(True, note["disposition"], f"{note['at'][:19]}Z", note["by"], note["job"]),
+                note["target"] or None,
+            ]
+        )
+    assert {row["disposed_target"] for row in rows.values()} == {None, stage.tier}
+    assert not any(row["disposition"] for row in told("ls", stage.dlq))
+    file = tmp_path / "all.jsonl"
+    assert dlq("export", stage.dlq, "--all", "--file", str(file)).exit_code == 0
+    facts = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(facts) == 7
+    for fact in facts:
+        row = rows["{topic}/{partition}/{offset}".format(**fact)]
+        at_ms = fact["disposed_at_ms"]
+        assert row["disposed_at"] == (None if at_ms is None else moment(at_ms))
+        for name in ("disposed", "disposition", "disposed_by", "disposed_job", "disposed_target"):
+            assert fact[name] == row[name]
+    # The lines are still lines that can be corrected; what was done before is left out.
+    again = dlq("replay", stage.dlq, "--edit", str(file), "--to", stage.tier, "--dry-run")
+    assert (again.exit_code, "5 would be sent" in again.stdout) == (0, True), again.output
+    assert "2  left out: replayed, discarded or archived before" in again.stdout
+
+
+def test_a_table_says_what_was_done_where_it_was(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a wide terminal with all of it; in a narrow one at least what and by whom."""
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "disposed" not in dlq("ls", stage.dlq, "--all").stdout
+    assert stage.job().run(select(stage.places[:1])).sent == 1
+    at = f"{stage.notes()['{}/{}'.format(*stage.places[0])]['at'][:19]}Z"
+    wide = dlq("ls", stage.dlq, "--all").stdout
+    assert wide.splitlines()[1].split()[-5:] == ["disposed", "at", "by", "job", "target"]
+    (done,) = (line.split() for line in wide.splitlines() if "replayed" in line)
+    assert done[-5:] == ["replayed", at, "me", "job", stage.tier]
+    assert wide.count(" no ") == 6
+    monkeypatch.setenv("COLUMNS", "120")
+    narrow = dlq("ls", stage.dlq, "--all")
+    (done,) = (line.split() for line in narrow.stdout.splitlines() if "replayed" in line)
+    assert "me" in done
+    assert "target" in narrow.stderr
 
 
 def test_one_by_one_they_are_narrowed_down(stage: Stage) -> None:

@@ -42,6 +42,13 @@ LETTERS = [
     }
     for n in range(3)
 ]  # fmt: skip
+DONE = [
+    {
+        **letter, "disposed": "replayed", "at": "2026-11-23T14:30:00Z", "by": "ann@shop-12",
+        "job": "20261123-143000-5f2c", "target": "orders--billing--retry-1s",
+    }
+    for letter in LETTERS
+]  # fmt: skip
 LAG = [
     {
         "group": "billing", "topic": topic, "partition": n, "kind": "source", "floor": 1_234_567,
@@ -78,6 +85,10 @@ LANES = [
 TABLES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], tuple[str, ...]]] = {
     "groups": (GROUPS, OPTIONAL_GROUP_COLUMNS, ("latest", "cause", "handler", "error")),
     "letters": (LETTERS, OPTIONAL_COLUMNS, ("place", "handler", "reason", "error")),
+    "letters and what was done": (
+        *(DONE, OPTIONAL_COLUMNS),
+        ("place", "handler", "error", "disposed", "by"),
+    ),
     "lag": (LAG, lag.SPARE, ("group", "topic", "partition")),
     "acks": (ACKS, acks.SPARE, ("group", "partition")),
     "inflight": (INFLIGHT, inflight.SPARE, ("record", "handler")),

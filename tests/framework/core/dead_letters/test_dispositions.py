@@ -103,18 +103,34 @@ def test_a_topic_that_was_created_anew_has_other_dead_letters() -> None:
 
 def test_what_was_done_is_read_for_those_that_are_asked_for() -> None:
     """The last note counts; one without a value, or of a newer version, leaves nothing."""
-    notes = DispositionNotes("id", [(0, 1), (0, 2), (0, 3), (0, 4)])
+    notes = DispositionNotes("id")
     later = replace(NOTE, by="bob")
     for offset, value in (
         (1, NOTE.to_bytes()), (1, later.to_bytes()),
         (2, NOTE.to_bytes()), (2, None),
         (3, NOTE.to_bytes()), (3, b'{"disposition": "forwarded"}'),
         (4, NOTE.to_bytes()), (4, replace(later, topic_id="old").to_bytes()),
-        (9, NOTE.to_bytes()),
     ):  # fmt: skip
         notes.note(disposition_key(0, offset), value)
-    notes.note(None, b"")
-    assert notes.found == {(0, 1): later, (0, 4): NOTE}
+    notes.note(disposition_key(1, 2_000), later.to_bytes())
+    for key in (None, b"job/0/1", b"edit/0/2"):
+        notes.note(key, NOTE.to_bytes())
+    found = {(p, offset): notes.of(p, offset) for p in range(3) for offset in (*range(9), 2_000)}
+    assert {place: note for place, note in found.items() if note is not None} == {
+        (0, 1): later, (0, 4): NOTE, (1, 2_000): later,
+    }  # fmt: skip
+
+
+def test_notes_of_many_dead_letters_share_what_is_the_same() -> None:
+    """Each has a time of its own; who did it, and how, is kept once for a job."""
+    notes = DispositionNotes("id")
+    for offset in range(50_000):
+        by = ("ann", "bob")[offset % 2]
+        value = replace(NOTE, at_ms=NOTE.at_ms + offset, by=by).to_bytes()
+        notes.note(disposition_key(0, offset), value)
+    assert notes.of(0, 49_999) == replace(NOTE, at_ms=NOTE.at_ms + 49_999, by="bob")
+    sizes = [len(each) * each.itemsize for page in notes._pages.values() for each in page]
+    assert (len(notes._shared), sum(sizes) <= 51_000 * 12) == (2, True)
 
 
 def test_each_dead_letter_topic_has_dispositions_of_its_own() -> None:
