@@ -14,7 +14,13 @@ from confluent_kafka import (
     Message,
     Producer,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, write_headers
 from ackfloor.core.records.record import Headers
@@ -67,6 +73,31 @@ class Stage:
         until(lambda: full in self.admin.list_topics(timeout=60).topics)
         return full
 
+    def allow(self, topic: str, size: int) -> None:
+        """Let a topic take batches of so many bytes."""
+        entry = ConfigEntry(
+            "max.message.bytes",
+            str(size),
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(60)
+
+    def copy_of_dlq(self) -> str:
+        """Another dead-letter topic with the same records at the same places."""
+        copy = self.topic(f"{self.source}--copy--dlq")
+        producer = Producer({"bootstrap.servers": self.servers})
+        for message in sorted(self.read(self.dlq), key=lambda each: each.offset() or 0):
+            producer.produce(
+                copy,
+                message.value(),
+                message.key(),
+                headers=message.headers(),
+                partition=message.partition() or 0,
+            )
+        assert producer.flush(60) == 0
+        return copy
+
     def bury(
         self,
         letters: Sequence[StoredDeadLetter],
@@ -81,7 +112,8 @@ class Stage:
             foreign: without our headers, as another tool writes them.
         """
         base = None if foreign else self.died._replace(replays=replays)
-        self._write(Producer({"bootstrap.servers": self.servers}), letters, base, partition)
+        large = {"bootstrap.servers": self.servers, "message.max.bytes": 10_000_000}
+        self._write(Producer(large), letters, base, partition)
 
     def bury_in_transaction(self, count: int) -> None:
         """Write dead letters to partition 1 in a transaction, whose marker takes an offset."""

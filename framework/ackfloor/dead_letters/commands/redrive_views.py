@@ -54,6 +54,7 @@ def report_of(order: Order, preview: Preview, rules: Redaction) -> dict[str, Any
             for (handler, reason, error), count in preview.causes.most_common()
         ],
         "samples": [_sample(dead_letter) for dead_letter in preview.samples],
+        "perhaps_too_large": preview.perhaps,
         "edited": preview.edited,
         "changes": [
             {
@@ -125,6 +126,8 @@ def text_of(order: Order, preview: Preview, rules: Redaction) -> str:
             f"    {dead_letter.partition}/{dead_letter.offset}  {origin}, "
             f"attempt {envelope.attempt}, replayed {envelope.replays} times"
         )
+    if preview.perhaps:
+        lines.append(f"  {preview.perhaps:>9,}  of them {preview.perhaps_text}")
     if preview.edited:
         lines.append(f"  {preview.edited:>9,}  of them edited")
     for before, after in preview.changes:

@@ -47,6 +47,7 @@ from ackfloor.dead_letters.kafka.redrive_writer import (
 )
 from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote, disposition_key
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key, gone_text, why_not
+from ackfloor.dead_letters.rules.record_size import Fit
 from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited, with_kept
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import (
@@ -55,6 +56,7 @@ from ackfloor.dead_letters.rules.redrive_rules import (
     Order,
     Wanted,
     in_order,
+    redriven_fit,
     redriven_headers,
     target_partition,
     why_left,
@@ -87,7 +89,8 @@ class RedriveJob:
         self.topics = RedriveTopics.find(options, order)
         self._options = options
         self._disposed = Disposed(self.topics.dlq_id)
-        self._writer = RedriveWriter(options, f"ackfloor-redrive-{order.dlq}")
+        limit = self.topics.target.limits.batch if order.sends else None
+        self._writer = RedriveWriter(options, f"ackfloor-redrive-{order.dlq}", limit)
         self._log: DispositionsLog | None = None
         self._tally = Tally()
         self._next_at_s = 0.0
@@ -142,8 +145,9 @@ class RedriveJob:
         preview = Preview(self.topics.target)
         self._tally = Tally()
         dead_letters = self._dead_letters(self._undone(wanted))
-        for dead_letter in islice(self._sendable(dead_letters), self.order.limit):
-            preview.add(dead_letter, self._edited(dead_letter, edit))
+        fitting = self._fitting(self._sendable(dead_letters), edit)
+        for before, after, fit in islice(fitting, self.order.limit):
+            preview.add(before, after, fit)
             self._tally = self._tally.send(1)
         preview.tally = self._tally
         return preview
@@ -176,8 +180,8 @@ class RedriveJob:
             self._sign = self._new_sign(self._progress(wanted).remaining)
             self._refuse_another_edit()
             self._keep_edit()
-            dead_letters = self._sendable(self._dead_letters(undone))
-            for batch in self._batches(self._edited(each, edit) for each in dead_letters):
+            fitting = self._fitting(self._sendable(self._dead_letters(undone)), edit)
+            for batch in self._batches(after for _, after, _ in fitting):
                 self._keep_to_rate(len(batch), stopping)
                 if stopping():
                     self._tally = replace(self._tally, stopped="it was told to stop")
@@ -231,11 +235,28 @@ class RedriveJob:
             else:
                 yield dead_letter
 
+    def _fitting(
+        self, dead_letters: Iterable[DeadLetter], edit: Edit
+    ) -> Iterator[tuple[DeadLetter, DeadLetter, Fit]]:
+        """Those that may fit the target: as they are, as they are sent, and whether they fit."""
+        for before in dead_letters:
+            after = self._edited(before, edit)
+            fit = redriven_fit(after, self.topics.target) if self.order.sends else Fit.YES
+            if fit is Fit.NO:
+                self._tally = self._tally.leave(Left.TOO_LARGE)
+            else:
+                yield before, after, fit
+
     def _batches(self, dead_letters: Iterator[DeadLetter]) -> Iterator[list[DeadLetter]]:
         batch: list[DeadLetter] = []
         size = 0
         chosen: Iterable[DeadLetter] = islice(dead_letters, self.order.limit)
         for dead_letter in in_order(chosen) if self.order.sends else chosen:
+            if self.order.sends and redriven_fit(dead_letter, self.topics.target) is not Fit.YES:
+                # Alone: a broker refuses a batch as a whole.
+                yield from (each for each in (batch, [dead_letter]) if each)
+                batch, size = [], 0
+                continue
             batch.append(dead_letter)
             size += dead_letter.size
             if len(batch) >= self._most or size >= BATCH_BYTES:
@@ -274,7 +295,8 @@ class RedriveJob:
                 if len(left) == 1:
                     self._tally = self._tally.leave(Left.TOO_LARGE)
                     return
-                # The broker refuses a batch as a whole, and does not say for which record.
+                # Its limit is not known, or was lowered just now. The broker refuses a batch as a
+                # whole, and does not say for which record.
                 half = len(left) // 2
                 self._send(left[:half])
                 self._send(left[half:])

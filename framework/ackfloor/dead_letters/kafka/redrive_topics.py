@@ -12,15 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
+    AdminClient,
+    ConfigResource,
+)
 
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import dispositions_topic_of
+from ackfloor.dead_letters.rules.record_size import SizeLimits
 from ackfloor.dead_letters.rules.redrive_rules import Order, Target, target_topic
 from ackfloor.errors import RedriveRefused, StartError
 from ackfloor.kafka.client.admin_client import AdminConnection
 from ackfloor.kafka.client.client_errors import error_text
-from ackfloor.kafka.client.client_options import KafkaOptions
+from ackfloor.kafka.client.client_options import KafkaOptions, producer_config, whole_bytes
 from ackfloor.kafka.topics.cluster_topics import Cluster
 from ackfloor.kafka.topics.topic_ids import printed
 from ackfloor.kafka.topics.topic_requirements import Action, TopicPlan
@@ -77,7 +82,10 @@ class RedriveTopics:
             printed(dlq.topic_id),
             len(dlq.partitions),
             min(len(partition.replicas) for partition in dlq.partitions),
-            Target(target, len(found[target].partitions), order.to)
+            Target(
+                *(target, len(found[target].partitions), order.to),
+                size_limits(options, admin, target),
+            )
             if order.sends
             else Target(order.to, 0, order.to),
             dispositions,
@@ -108,6 +116,26 @@ class RedriveTopics:
                 f"{self.dlq_partitions} partitions"
             ) from exc
         return self.dlq_partitions
+
+
+def size_limits(options: KafkaOptions, admin: AdminClient, topic: str) -> SizeLimits:
+    """How large a record may be that a redrive sends into a topic.
+
+    Without DESCRIBE_CONFIGS on the topic the broker does not say what it allows.
+
+    Raises:
+        ConfigError: a client property is refused.
+    """
+    config = producer_config(options)
+    limit = whole_bytes(config, "message.max.bytes")
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        (future,) = admin.describe_configs([resource], request_timeout=REQUEST_S).values()
+        entry = future.result(REQUEST_S + 1.0).get("max.message.bytes")
+        allowed = None if entry is None or entry.value is None else int(entry.value)
+    except (KafkaException, TimeoutError, ValueError):
+        allowed = None
+    return SizeLimits(allowed, limit, str(config["compression.type"]) != "none")
 
 
 def known_topics(options: KafkaOptions) -> tuple[AdminClient, dict[str, int]]:

@@ -3,7 +3,8 @@
 A transaction is written as a whole or not at all, and a reader of committed records sees it so.
 After every failure the producer is discarded, and the next one must `take` the id, which commits or
 aborts what the old one left open. Which of the two is not guessed: the job reads the dispositions
-again.
+again. This holds for a record that is too large as well: an abort would do, but what librdkafka
+2.16 writes after that is refused (OUT_OF_ORDER_SEQUENCE_NUMBER).
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from ackfloor.kafka.client.client_errors import (
     error_text,
     kafka_error,
 )
-from ackfloor.kafka.client.client_options import KafkaOptions, make_client, transactional_config
+from ackfloor.kafka.client.client_options import (
+    KafkaOptions,
+    make_client,
+    transactional_config,
+    whole_bytes,
+)
 from ackfloor.kafka.produce.delivery_reports import failure
 from ackfloor.kafka.produce.sink import PARTITION_UA
 
@@ -34,6 +40,8 @@ quiet = logging.getLogger("ackfloor.dead_letters.kafka.redrive_job")
 quiet.setLevel(logging.CRITICAL + 1)
 
 REQUEST_S = 10.0
+#: librdkafka's default, in bytes.
+BATCH_SIZE = 1_000_000
 _DENIED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -69,12 +77,22 @@ class Unwritten(Exception):
 class RedriveWriter:
     """Writes transactions under one id.
 
+    Args:
+        batch_bytes: what every topic written to takes as one batch; None where that is not known.
+
     Raises:
         ConfigError: a property is refused.
     """
 
-    def __init__(self, options: KafkaOptions, transactional_id: str) -> None:
-        self._config = {"log_level": 2, **transactional_config(options, transactional_id)}
+    def __init__(
+        self, options: KafkaOptions, transactional_id: str, batch_bytes: int | None = None
+    ) -> None:
+        config = transactional_config(options, transactional_id)
+        if batch_bytes is not None:
+            # Records that fit one by one would be refused as a batch.
+            given = whole_bytes({"batch.size": BATCH_SIZE, **config}, "batch.size")
+            config["batch.size"] = min(given, batch_bytes)
+        self._config = {"log_level": 2, **config}
         self._id = transactional_id
         self._producer: Producer | None = None
 

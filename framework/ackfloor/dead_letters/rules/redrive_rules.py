@@ -36,6 +36,7 @@ from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition
 from ackfloor.dead_letters.rules.foreign_headers import read_foreign
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit
+from ackfloor.dead_letters.rules.record_size import Fit, SizeLimits
 
 #: How often one message may be redriven, unless the operator says otherwise.
 MAX_REPLAYS: Final = 5
@@ -46,6 +47,9 @@ TO_SOURCE: Final = "source"
 #: So many dead letters, and bytes of them, are held in memory to be put in order.
 ORDERED: Final = 5_000
 ORDERED_BYTES: Final = 32 * 1024 * 1024
+
+#: Bytes that a redrive adds to a record at most; it takes the last error away.
+_MOST_ADDED: Final = 2_048
 
 #: Dead letters asked for, of one topic: partition -> offsets, ascending, each once.
 Wanted = Mapping[int, "array[int]"]
@@ -190,6 +194,7 @@ class Target:
     topic: str
     partitions: int
     to: str
+    limits: SizeLimits = field(default_factory=SizeLimits)
 
 
 def target_topic(order: Order, topics: Iterable[str]) -> str:
@@ -292,6 +297,15 @@ def redriven_headers(dead_letter: DeadLetter, now_ms: int) -> list[tuple[str, by
     )
     spring, kafka = copies_for_others(headers)
     return write_headers(envelope, headers, spring=spring, kafka=kafka)
+
+
+def redriven_fit(dead_letter: DeadLetter, target: Target) -> Fit:
+    """Whether the new record of a dead letter fits into its topic."""
+    if dead_letter.size + _MOST_ADDED <= target.limits.batch:
+        return Fit.YES
+    # The times in its headers are as long whatever the time is.
+    headers = redriven_headers(dead_letter, dead_letter.timestamp_ms)
+    return target.limits.fit(dead_letter.key, dead_letter.value, headers)
 
 
 def target_partition(dead_letter: DeadLetter, target: Target) -> int | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ackfloor.dead_letters.rules.record_size import Fit
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Target
 
 #: Handler, reason and error type; "" where one is not known.
@@ -57,6 +58,8 @@ class Preview:
     Attributes:
         causes: how many would be sent, by cause.
         samples: the first few that would be sent.
+        perhaps: how many of them are larger than the target allows, unless compression makes them
+            fit.
         edited: how many of them an edit changes.
         changes: the first few of these, before and after.
     """
@@ -65,15 +68,34 @@ class Preview:
     tally: Tally = field(default_factory=Tally)
     causes: Counter[Cause] = field(default_factory=Counter)
     samples: list[DeadLetter] = field(default_factory=list)
+    perhaps: int = 0
     edited: int = 0
     changes: list[tuple[DeadLetter, DeadLetter]] = field(default_factory=list)
 
-    def add(self, dead_letter: DeadLetter, after: DeadLetter | None = None) -> None:
+    @property
+    def perhaps_text(self) -> str:
+        """What is said of those that may not fit, after their number."""
+        limits, topic = self.target.limits, self.target.topic
+        if limits.topic is None:
+            return (
+                f"larger than {limits.batch:,} bytes; what {topic} allows is not known (grant "
+                "DESCRIBE_CONFIGS on it): what does not fit will be left out"
+            )
+        return (
+            f"larger than the {limits.batch:,} bytes that {topic} allows: what compression does "
+            "not make fit will be left out"
+        )
+
+    def add(
+        self, dead_letter: DeadLetter, after: DeadLetter | None = None, fit: Fit = Fit.YES
+    ) -> None:
         """Count one that would be sent.
 
         Args:
             after: as it would be sent; None where that is as it is.
+            fit: whether it fits into the target.
         """
+        self.perhaps += fit is Fit.PERHAPS
         envelope = dead_letter.envelope
         self.causes[envelope.handler or "", envelope.reason or "", envelope.error_type or ""] += 1
         if len(self.samples) < SAMPLES:

@@ -335,14 +335,25 @@ def admin_config(options: KafkaOptions) -> dict[str, Any]:
     return {"allow.auto.create.topics": False, **_checked("admin", options.admin, {})}
 
 
-def _whole(role: str, name: str, config: Mapping[str, Any], default: int | None = None) -> int:
+def _whole(
+    role: str,
+    name: str,
+    config: Mapping[str, Any],
+    default: int | None = None,
+    what: str = "milliseconds",
+) -> int:
     """The number that a property holds; raises ConfigError if it is no whole number."""
     value = config.get(name, default)
     try:
         return int(str(value))
     except ValueError:
-        why, fix = "not a number of milliseconds", "write a whole number, without a unit"
+        why, fix = f"not a number of {what}", "write a whole number, without a unit"
         raise ConfigError(f"kafka.{role}.{name}", value, why, fix) from None
+
+
+def whole_bytes(config: Mapping[str, Any], name: str) -> int:
+    """The bytes that a producer's property holds; raises ConfigError if it is no whole number."""
+    return _whole("producer", name, config, what="bytes")
 
 
 def _values(ours: Mapping[str, _Ours]) -> dict[str, Any]:

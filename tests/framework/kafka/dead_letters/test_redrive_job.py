@@ -14,9 +14,11 @@ from confluent_kafka import Producer
 
 from ackfloor.core.records.envelope import read_envelope, write_headers
 from ackfloor.core.records.record import Headers
+from ackfloor.dead_letters.kafka import redrive_job, redrive_topics
 from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 from ackfloor.dead_letters.kafka.redrive_writer import NewRecord, RedriveWriter, TooLarge
+from ackfloor.dead_letters.rules.record_size import Fit, SizeLimits
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
 from ackfloor.dead_letters.rules.redrive_rules import Left, Order
 from ackfloor.dead_letters.rules.redrive_tally import Tally
@@ -135,29 +137,126 @@ def test_a_record_that_is_too_large_holds_up_no_other(stage: Stage) -> None:
     assert len(stage.read(small)) == len(stage.notes()) == 8
 
 
-def test_what_fits_is_not_sent_one_by_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one of a batch is too large, the batch is halved until that one is alone."""
-    writes: list[int] = []
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each transaction was to have."""
+    seen: list[int] = []
     write = RedriveWriter.write
 
     def counted_write(self: RedriveWriter, records: Sequence[NewRecord]) -> None:
-        writes.append(len(records))
+        seen.append(len(records))
         write(self, records)
 
     monkeypatch.setattr(RedriveWriter, "write", counted_write)
+    return seen
+
+
+@pytest.fixture
+def takes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each time that a job takes its id, after which it reads all dispositions on."""
+    seen: list[str] = []
+    take = RedriveWriter.take
+
+    def counted_take(self: RedriveWriter) -> None:
+        seen.append(self._id)
+        take(self)
+
+    monkeypatch.setattr(RedriveWriter, "take", counted_take)
+    return seen
+
+
+def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker does not say what a topic allows."""
+    monkeypatch.setattr(redrive_topics, "size_limits", lambda *_: SizeLimits())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_fits_is_not_sent_one_by_one(
+    stage: Stage,
+    writes: list[int],
+    takes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    known: bool,
+) -> None:
+    """What may be too large goes alone; where the limit is not known, its batch is halved."""
+    if not known:
+        unknown(monkeypatch)
     small = stage.topic("small", **{"max.message.bytes": "2000"})
     large = random.Random(1).randbytes(3_000)
     stage.bury([(b"k", large if n in {10, 77, 78} else b"v", []) for n in range(100)], partition=0)
     tally = stage.job(to=small).run(stage.everything())
     assert (tally.sent, tally.left) == (97, {Left.TOO_LARGE: 3})
     assert len(stage.read(small)) == len(stage.notes()) == 97
-    assert len(writes) < 40
+    if known:
+        # Three batches, the large ones, and the note of the end.
+        assert (len(writes), len(takes)) == (7, 4)
+    else:
+        assert len(writes) < 40
 
 
-def test_what_another_job_sent_between_two_halves_is_not_sent_again(
+def test_letters_too_large_are_found_first_and_do_not_slow_the_others(
+    stage: Stage, writes: list[int], takes: list[str]
+) -> None:
+    """Of 2 MB: what compression makes fit is sent; the rest is counted, and costs a try each."""
+    stage.allow(stage.dlq, 4_000_000)
+    large = random.Random(1).randbytes(2_000_000)
+    values = {7: large, 8: bytes(2_000_000), 30: large, 49: large}
+    stage.bury([(b"k", values.get(n, b"v"), []) for n in range(60)], partition=0)
+    preview = stage.job().preview(stage.everything())
+    assert (preview.tally.sent, preview.perhaps) == (60, 4)
+    limit = preview.target.limits.topic
+    assert f"larger than the {limit:,} bytes that {stage.tier} allows" in preview.perhaps_text
+    tally = stage.job().run(stage.everything())
+    assert (tally.sent, tally.left) == (57, {Left.TOO_LARGE: 3})
+    assert stage.sent_once() == 57
+    # Four batches of small ones, four large ones, and the note of the end.
+    assert (len(writes), len(takes)) == (9, 4)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"compression.type": "none"}, {"message.max.bytes": 1_500_000}]
+)
+def test_letters_that_never_fit_are_not_tried(
+    stage: Stage, writes: list[int], properties: dict[str, object]
+) -> None:
+    """Without compression, or over what the client itself takes: a dry run leaves them out too."""
+    stage.allow(stage.dlq, 4_000_000)
+    values = {7: bytes(2_000_000), 30: bytes(2_000_000)}
+    stage.bury([(b"k", values.get(n, b"v"), []) for n in range(60)], partition=0)
+    made = options(stage.servers)
+    made = replace(made, producer={**made.producer, **properties})
+    preview = RedriveJob(made, stage.order(limit=59)).preview(stage.everything())
+    assert (preview.tally.sent, preview.perhaps) == (58, 0)
+    assert preview.tally.left == {Left.TOO_LARGE: 2}
+    tally = RedriveJob(made, stage.order()).run(stage.everything())
+    assert (tally.sent, tally.left) == (58, {Left.TOO_LARGE: 2})
+    assert len(writes) == 2
+
+
+def test_what_is_left_out_untried_is_what_the_broker_refuses(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first batch is refused, and its note with it, so another job sees none and begins."""
+    """Byte by byte around the limit: as many are sent as where each is tried."""
+    small = stage.topic("small", **{"max.message.bytes": "2000"})
+    stage.bury([(b"k", bytes(n), [("own", b"v")]) for n in range(1_600, 1_800, 3)], partition=0)
+    made = options(stage.servers)
+    made = replace(made, producer={**made.producer, "compression.type": "none"})
+    foretold = RedriveJob(made, stage.order(small)).preview(stage.everything())
+    tally = RedriveJob(made, stage.order(small)).run(stage.everything())
+    monkeypatch.setattr(redrive_job, "redriven_fit", lambda *_: Fit.PERHAPS)
+    other = stage.topic("other", **{"max.message.bytes": "2000"})
+    order = replace(stage.order(other), dlq=stage.copy_of_dlq())
+    tried = RedriveJob(made, order).run(stage.everything())
+    assert (tally.sent, tally.left) == (tried.sent, tried.left)
+    assert 0 < tally.sent < len(stage.places)
+    assert (foretold.tally, foretold.perhaps) == (Tally(tally.sent, tally.left), 0)
+
+
+def test_what_another_job_sent_after_a_refusal_is_not_sent_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is refused, and the note with it, so another job sees none and begins."""
+    unknown(monkeypatch)
     small = stage.topic("small", **{"max.message.bytes": "2000"})
     large = random.Random(1).randbytes(3_000)
     stage.bury([(b"k", large if n == 4 else b"v", []) for n in range(9)], partition=0)
@@ -174,8 +273,8 @@ def test_what_another_job_sent_between_two_halves_is_not_sent_again(
             raise
 
     monkeypatch.setattr(RedriveWriter, "write", interrupted)
-    tally = stage.job(to=small).run(stage.everything())
-    assert tally.left == {Left.TOO_LARGE: 1}
+    ended = stage.job(to=small).run(stage.everything())
+    assert ended.left == {Left.TOO_LARGE: 1}
     assert len(stage.read(small)) == len(stage.notes()) == 8
 
 
