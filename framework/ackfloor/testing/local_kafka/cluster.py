@@ -1,10 +1,9 @@
 """`KafkaCluster`: a real local Kafka of 1 or 3 nodes, up in seconds, removed at the end.
 
 Every Java process belongs to a guard process (`guard.py`), never to this one, so nothing is left
-behind when this process is killed. The life of a node: its folder is formatted once
-(`kafka.tools.StorageTool`), then `kafka.Kafka` runs on it as often as it is started; ports and
-data stay the same across a kill or a stop. A node counts as started when it answers and every
-running node knows it.
+behind when this process is killed. The life of a node: its folder is formatted once, then
+`kafka.Kafka` runs on it as often as it is started; ports and data stay the same across a kill or
+a stop. A node counts as started when it answers and every running node knows it.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Self
 
 from ackfloor.errors import AckfloorError
 from ackfloor.testing.local_kafka.class_archive import ClassArchive
+from ackfloor.testing.local_kafka.formatted_folder import can_format, write_formatted
 from ackfloor.testing.local_kafka.jars import KAFKA_VERSION, broker_jars
 from ackfloor.testing.local_kafka.java import Java, JavaChoice, find_java
 from ackfloor.testing.local_kafka.metadata import known_brokers
@@ -29,7 +29,7 @@ from ackfloor.testing.local_kafka.node import (
     Node,
     check_extra,
     log_tails,
-    new_cluster_id,
+    new_id,
     place_nodes,
     properties,
 )
@@ -231,18 +231,26 @@ class KafkaCluster:
             for node in place_nodes(self._count, processes.data_dir, self._port)
         ]
         self._nodes = {node.id: node for node in placed}
-        cluster_id = new_cluster_id()
         for node in placed:
             node.temporary.mkdir(parents=True)
             node.properties_file.write_text(properties(node, placed, self._config), "utf-8")
-            tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
-            java = self._java_for(node, DEFAULT_JVM_ARGS)
-            argv = [*java, *tool, "-c", str(node.properties_file)]
-            processes.spawn(f"format-{node.id}", argv, node.log)
-        self._wait("format its data folder", self._all_formatted)
+        self._format(placed, new_id())
         for node in placed:
             self._launch(node)
         self._wait_until_all_know_each_other()
+
+    def _format(self, nodes: Sequence[Node], cluster_id: str) -> None:
+        if can_format(self._config):
+            for node in nodes:
+                ids = {"cluster_id": cluster_id, "directory_id": new_id()}
+                write_formatted(node.data, node_id=node.id, **ids)
+            return
+        for node in nodes:
+            tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id]
+            java = self._java_for(node, DEFAULT_JVM_ARGS)
+            argv = [*java, *tool, "-c", str(node.properties_file)]
+            self._running().spawn(f"format-{node.id}", argv, node.log)
+        self._wait("format its data folder", self._all_formatted)
 
     def _java_for(self, node: Node, jvm_args: Sequence[str]) -> list[str]:
         executable, *rest = self._java_command

@@ -58,6 +58,10 @@ class Node:
         return self.folder / "server.properties"
 
     @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
     def log(self) -> Path:
         return self.folder / "broker.log"
 
@@ -162,7 +166,7 @@ def properties(node: Node, nodes: Sequence[Node], extra: Mapping[str, str]) -> s
         "listener.security.protocol.map": (
             "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
         ),
-        "log.dirs": str(node.folder / "data"),
+        "log.dirs": str(node.data),
     }
     entries = {**wiring, **defaults(len(nodes)), **extra}
     return "".join(f"{key}={_escaped(value)}\n" for key, value in entries.items())
@@ -199,8 +203,11 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
 
 
-def new_cluster_id() -> str:
-    """A random id in Kafka's form: 22 characters, and no leading dash, which reads as an option."""
+def new_id() -> str:
+    """A random id of a cluster or a folder, in Kafka's form.
+
+    22 characters, and no leading dash, which reads as an option.
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         if not text.startswith("-"):
