@@ -49,6 +49,8 @@ for file in sys.argv[1:]:
     runpy.run_path(file, run_name="__main__")
 print("all were run")
 """
+# The Kafka client's package names what it imports without exporting it.
+_TYPES = "[mypy]\n[mypy-confluent_kafka.*]\nimplicit_reexport = True\n"
 # Commands of the shell itself, and of tools that every machine has.
 NOT_OURS = {"cd", "curl", "docker", "export", "git", "kill", "kubectl", "systemctl"}
 _BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -135,8 +137,7 @@ def check_page(text: str, folder: Path) -> int:
         page.waiting.append("page.py")
     page.catch_up()
     if page.typed:
-        # The Kafka client's package names what it imports without exporting it.
-        mypy(folder, "--implicit-reexport", *page.typed)
+        mypy(folder, *page.typed)
     return page.checked
 
 
@@ -184,16 +185,19 @@ def commands(text: str) -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def mypy(folder: Path, *arguments: str) -> None:
+def mypy(folder: Path, *files: str) -> None:
     """Check files in `folder` strictly, with the cache of all pages.
 
     It breaks where two write to one cache at a time: the tests of several processes take turns.
+    What other options have checked would be checked again, so all have the same.
     """
     cache = REPOSITORY / ".mypy_cache" / "pages"
     cache.mkdir(parents=True, exist_ok=True)
+    options = ["--strict", "--config-file=mypy.ini", f"--cache-dir={cache}"]
+    (folder / "mypy.ini").write_text(_TYPES)
     with (cache / "turn").open("w") as turn:
         flock(turn, LOCK_EX)
-        run(["python", "-m", "mypy", "--strict", f"--cache-dir={cache}", *arguments], folder)
+        run(["python", "-m", "mypy", *options, *files], folder)
 
 
 def run(words: Sequence[str], folder: Path, **variables: str) -> str:

@@ -72,8 +72,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_mypy_takes_them_in_strict_mode(folder: Path) -> None:
-    """Handlers and tests, with its own configuration alone."""
-    mypy(folder, "--config-file=", *FILES)
+    """Handlers and tests, with the configuration of all pages, which is of Kafka's client alone."""
+    mypy(folder, *FILES)
 
 
 def test_pyright_takes_them_in_strict_mode(folder: Path) -> None:
