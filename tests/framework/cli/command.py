@@ -99,8 +99,9 @@ class Running:
             self.lines.append(line_)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for something outside, as long as the command runs."""
+        """Wait for something outside, as long as the command runs; asked for ever less often."""
         until_s = time.monotonic() + PATIENCE_S
+        pause_s = 0.01
         why = ""
         while True:
             try:
@@ -113,7 +114,8 @@ class Running:
             if time.monotonic() > until_s or self.process.poll() is not None:
                 lines = "\n".join(self.drain()[-40:])
                 pytest.fail(f"{what} did not happen{why}; logged was:\n{lines}")
-            time.sleep(0.02)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.2, 0.05)
 
     def drain(self) -> list[str]:
         """Take the lines that have arrived; returns all of them."""

@@ -109,11 +109,16 @@ def produce(servers: str, topic: str, count: int, partition: int = 0, **extra: A
 
 
 def until(done: Callable[[], object], bound_s: float = BOUND_S) -> None:
-    """Wait for a condition, and fail when it does not come."""
+    """Wait for a condition, and fail when it does not come.
+
+    What takes long is asked for less and less often: most conditions ask a broker.
+    """
     end_s = time.monotonic() + bound_s
+    pause_s = 0.005
     while not done():
         assert time.monotonic() < end_s, "the condition did not come about in time"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, 0.05)
 
 
 def untold(places: Collection[Place], timeout_s: float) -> dict[Place, Range]:
