@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from ackfloor_monitoring.console.access.tokens import add_token
-from tests.browser.window import Look
+from tests.browser.walk import Walk
+from tests.browser.window import NARROW, WIDE, Look
 from tests.monitoring.console.page_text import OVERVIEW
 from tests.monitoring.console.served_console import Console, console_of
 from tests.monitoring.console.shown_cluster import Kafka, Run
@@ -79,6 +81,30 @@ def test_a_wrong_token_is_refused_and_a_right_one_enters(
     assert cookies[0]["value"] not in page.content()
     assert token not in page.content()
     assert (window.complaints, window.strange) == ([REFUSED], [])
+
+
+@pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
+def test_the_login_can_be_read(
+    console: Console,
+    look: Look,
+    pictures: Path | None,
+    tmp_path: Path,
+    width: int,
+    scheme: str,
+) -> None:
+    """On a desk and on a phone, dark and light, after a wrong token as well."""
+    window = look(console.home, width=width, height=480, color_scheme=scheme)
+    window.open("/login")
+    window.readable("the login")
+    is_kept = (width, scheme) == (WIDE, "light")
+    window.page.locator("summary").click()
+    window.readable("who gets a token")
+    folder = pictures if is_kept or pictures is None else tmp_path
+    kind = "" if is_kept else f"-{width}-{scheme}"
+    Walk(window, {}, folder).picture(f"console-login{kind}")
+    log_in(window.page, "guess")
+    expect(window.page.get_by_role("alert")).to_contain_text("no such token")
+    window.readable("a wrong token")
 
 
 def test_who_has_logged_out_sees_nothing_more(console: Console, token: str, look: Look) -> None:

@@ -10,18 +10,22 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from socket import gethostname
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.reads.spark_report import SparkReport
+from ackfloor_monitoring.spark.report.page.page import html_page
 from tests.browser.dead_letters import console_with_index
 from tests.browser.real_run import listening
 from tests.browser.walk import Walk
 from tests.browser.window import NARROW, WIDE, Look
 from tests.e2e.stage import Stage
 from tests.framework.kafka.wire import until
+from tests.monitoring.spark.report.samples import REPORT
 
 pytestmark = pytest.mark.kafka
 
@@ -67,8 +71,8 @@ async def mail(delivery: Delivery) -> None:
     while b"slow" in delivery.value and not opened("gate"):
         await asyncio.sleep(0.05)
 """
-#: Pages that are no page of the guide: without a report there is none.
-LEFT_OUT = {"-letters", "-report"}
+#: Pages of which another one is in the guide.
+LEFT_OUT = {"-letters"}
 #: Long pages -> the row of a table up to which a picture shows them.
 ROWS = {"-retry": 14, "-letters": 12, "-settings": 16}
 #: Topics beside the one of the stage.
@@ -111,6 +115,17 @@ def redriven(walk: Walk, dlq: str) -> None:
     expect(page.get_by_role("heading", name="What was done")).to_be_visible()
 
 
+def previewed(walk: Walk, group: str) -> None:
+    """What a change of a setting would do; it is not made."""
+    page = walk.page
+    setting = "handlers.mail.consume_timeout"
+    walk.window.open(f"/c/kafka/settings?group={group}&setting={setting}")
+    page.get_by_label("New value").fill("1s")
+    page.get_by_role("button", name="See what it does").click()
+    expect(page.get_by_text("1 delivery would time out at once")).to_be_visible()
+    walk.window.readable("what a change would do")
+
+
 @pytest.fixture
 def combinations(request: pytest.FixtureRequest) -> list[tuple[int, str]]:
     """Widths and colours: all where there are pictures of them, else one."""
@@ -148,9 +163,10 @@ def test_each_page_of_a_shop_in_trouble(
         stage.servers: "127.0.0.1:9092",
     }
     dlq = f"{stage.topic}-payments--{stage.group}--dlq"
-    with console_with_index(
-        stage.servers, tmp_path, listen, role=Role.admin, token_files=tokens
-    ) as console:
+    made = tmp_path / "failures.html"
+    made.write_text(html_page(REPORT))
+    more: dict[str, Any] = {"role": Role.admin, "token_files": tokens, "report": SparkReport(made)}
+    with console_with_index(stage.servers, tmp_path, listen, **more) as console:
         home = console.home
         first = look(home, locale="en-GB", timezone_id="UTC")
         until(lambda: has_all(first.page, home, dlq))
@@ -162,6 +178,7 @@ def test_each_page_of_a_shop_in_trouble(
             "-in-flight": "in-flight",
             "-lanes": "lanes",
             "-retry": "retry",
+            "-waiting": f"retry/{stage.topic}-points--{stage.group}--retry-10m/0/0",
             "-causes": "dead-letters",
             "-letters": f"dead-letters?list=1&topic={dlq}",
             "-letter": f"dead-letters/{dlq}/0/0",
@@ -185,6 +202,9 @@ def test_each_page_of_a_shop_in_trouble(
                 shot = Walk(window, names, folder)
                 kind = "" if is_kept else f"-{width}-{scheme}"
                 shot.picture(f"console{name}{kind}", rows if name in ROWS else None)
+            shot = Walk(window, names, pictures if is_kept else others)
+            previewed(shot, stage.group)
+            shot.picture(f"console-change{'' if is_kept else f'-{width}-{scheme}'}")
             window.clean()
     stage.open_gate()
 

@@ -186,6 +186,7 @@ ALSO: Final = {
             "ackfloor.core.values.printable",
             "ackfloor.dead_letters.commands.dead_letter_views",
             "ackfloor.dead_letters.commands.dlq_replay",
+            "ackfloor.dead_letters.commands.json_lines",
             "ackfloor.dead_letters.commands.selection",
             "ackfloor.dead_letters.kafka.dead_letter_topic",
             "ackfloor.dead_letters.kafka.followed_topics",

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS, Right
+from ackfloor_monitoring.console.acts.exports import exported
 from ackfloor_monitoring.console.forms import form_of, headers_of, identified, peer_of, root_of
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.menu import MENU
@@ -147,6 +148,16 @@ class LookingEndpoints:
             raise Refused(403, "the report is shown within its page alone")
         text = await self._searches.answer(partial(report_file, cluster, asked))
         return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    async def export(self, request: Request) -> Response:
+        """Dead letters as a file."""
+        form = await form_of(request)
+        identity = await identified(self._gate, request, form.get("csrf"))
+        found = await self._searches.answer(
+            partial(exported, self._cluster(request), form, identity.person)
+        )
+        named = {"Content-Disposition": f'attachment; filename="{found.name}"'}
+        return Response(found.body, media_type="application/jsonl", headers=named)
 
     async def events(self, page: Page, request: Request) -> Response:
         """A page's changing part, each time that there is something newer."""

@@ -108,6 +108,7 @@ def looking_routes(endpoints: LookingEndpoints) -> list[Route]:
         for page in ASKED_PAGES
     ]
     routes.append(Route(f"/c/{{cluster}}/{REPORT.path}/file", endpoints.report))
+    routes.append(Route("/c/{cluster}/exports", endpoints.export, methods=["POST"]))
     return routes
 
 

@@ -7,6 +7,7 @@ import html
 import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,7 +23,9 @@ from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
+from ackfloor_monitoring.console.index.index_search import Progress
 from ackfloor_monitoring.console.pages import dead_letter_page
+from ackfloor_monitoring.console.pages.dead_letters_page import building
 from ackfloor_monitoring.console.reads import searches
 from tests.monitoring.console.dead_letter_source import (
     DLQ,
@@ -218,6 +221,19 @@ def test_a_page_says_how_far_the_index_is(source: DeadLetterSource, serve: Serve
         said = words(console.ask(PAGE).text)
     assert "The index is being built: 1,000 of 1,500 read" in said
     assert "shop.Boom" in said
+
+
+def test_how_long_the_index_takes_is_said(source: DeadLetterSource, serve: Serve) -> None:
+    """While it is built, as far as that can be told; then for ever, also after a restart."""
+    part, now_s = Progress(read=1_000, total=1_500), time.monotonic()
+    assert building(None, part) == {}
+    assert list(building(now_s - 10, Progress(total=1_500))) == ["building_s"]
+    told = building(now_s - 10, part)
+    assert [round(told[name]) for name in ("building_s", "left_s")] == [10, 5]
+    source.bury(5)
+    for _ in range(2):
+        with serve() as console:
+            assert "5 open. The index was built in 1s." in words(console.ask(PAGE).text)
 
 
 def test_few_searches_run_at_once(

@@ -14,6 +14,7 @@ import pytest
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.ack_strip import OPEN, PARTLY, SETTLED, ack_strip
 from ackfloor.observe import BlockedLanes, NoisyKeys, PartitionSnapshot, Progress, RunningDelivery
+from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.pages.partitions.ack_cells import CELLS, ack_map
 from ackfloor_monitoring.console.reads import cluster_facts
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
@@ -90,6 +91,19 @@ def test_the_worst_partition_is_first(run: Run, kafka: Kafka) -> None:
     assert re.search("blocked for [^:]*: 17 behind 90", said)
     assert "orders/7 no worker has it" in said
     assert "customer-7" not in page
+
+
+def test_the_timeout_of_what_runs_is_one_click_away(run: Run, kafka: Kafka) -> None:
+    """Of the handler that has the record of the floor; not for a viewer, who sees no settings."""
+    del kafka
+    has(run, partition(), oldest=(in_flight(100, 50.0, 1_750.0),), running=1)
+    link = "/c/kafka/settings?group=billing&amp;setting=handlers.bill.consume_timeout"
+    with console_of(run.listen, role=Role.reader) as console:
+        assert f'<a href="{link}">Its consume timeout</a>' in console.ask(ONE).text
+    with console_of(run.listen, role=Role.viewer) as console:
+        seen = console.ask(ONE).text
+    assert "orders/0/100" in seen
+    assert "consume timeout" not in seen
 
 
 def test_where_all_is_well_it_says_so(run: Run, kafka: Kafka) -> None:

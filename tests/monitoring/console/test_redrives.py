@@ -212,6 +212,43 @@ def test_a_job_that_is_stopped_is_gone_on_with_by_the_command_line(
     assert stage.sent_once() == 200
 
 
+def test_a_job_is_listed_before_its_note_is_read(
+    stage: Stage, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looks at once is not told that there is none; the page asks again until it is read."""
+    jobs, refresh = "/c/kafka/jobs", '<meta http-equiv="refresh"'
+    assert refresh not in console.ask(jobs).text
+    monkeypatch.setattr(follower, "EVERY_S", 3_600.0)
+    # The look that is under way is over.
+    time.sleep(1)
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"))
+    confirm(console, address)
+    assert "200 of 200 sent" in ended(console, address)
+    page = console.ask(jobs).text
+    assert f"This console has begun it on {stage.dlq}" in words(page)
+    assert refresh in page
+
+
+def test_a_page_of_a_topic_that_was_created_anew_orders_nothing(
+    stage: Stage, console: Console
+) -> None:
+    """What was ticked there are other dead letters by now, which nobody has seen."""
+    page = console.ask(f"{PAGE}?topic={stage.dlq}&list=1").text
+    [topic_id] = re.findall('name="topic_id" value="([^"]+)"', page)
+    shown = ("topic_id", topic_id), ("place", f"{stage.dlq}/0/0")
+    assert asked(console, stage, ("action", "discard"), *shown)
+    recreate(stage.servers, stage.dlq)
+    stage.bury([(b"new", b"another", [])] * 2, partition=0)
+
+    def refused() -> bool:
+        fields = ("topic", stage.dlq), ("action", "discard"), *shown
+        return console.send(REDRIVES, *fields).status == 409
+
+    until(refused)
+    fields = ("topic", stage.dlq), *shown
+    until(lambda: console.send("/c/kafka/exports", *fields).status == 409)
+
+
 def test_a_job_is_ended_by_another_operator(stage: Stage, console: Console) -> None:
     """One that runs anywhere, with a reason; it is in the list, and what it sent stays sent."""
     address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("rate", "5/s"))

@@ -85,6 +85,39 @@ def notes(stage: WaitingStage) -> list[ActionNote]:
     return ActionLog(options(stage.servers)).newest(ActionFilter(group=stage.group), 20)
 
 
+def test_one_record_is_shown_in_full(stage: WaitingStage, console: Console) -> None:
+    """As `retry show` shows it; of a viewer neither key, headers nor payload."""
+    place = f"{stage.tier}/0/0"
+    path = f"/c/kafka/retry/{place}"
+    assert f'href="{path}"' in console.ask(PAGE).text
+    page = text_of(console.ask(path))
+    for text in (f"written as {place}", f"Group {stage.group}", '{"card": 1}', "k0", "Header own"):
+        assert text in page, text
+    assert "2023-11-14 22:13:20 UTC" in page, "when it is due"
+    assert "Reveal it" not in page
+    behind = text_of(console.ask(f"/c/kafka/retry/{stage.tier}/1/0"))
+    assert "which waits for another one of its key" in behind
+    for other in (f"{stage.tier}/0/99", f"{stage.source}/0/0", f"{stage.dlq}/0/0", f"{place}x"):
+        assert console.ask(f"/c/kafka/retry/{other}").status == 404, other
+    with console_of(servers=stage.servers, role=Role.viewer) as looking:
+        seen = text_of(looking.ask(path))
+    assert "that takes a reader" in seen
+    assert "card" not in seen
+    assert "k0" not in seen
+
+
+def test_a_page_of_a_topic_that_was_made_anew_orders_nothing(
+    stage: WaitingStage, console: Console
+) -> None:
+    """Its places are those of other records by now; the page says which topic it has shown."""
+    page = console.ask(f"{PAGE}?topic={stage.tier}").text
+    [topic_id] = re.findall('name="topic_id" value="([^"]+)"', page)
+    fields = ("topic", stage.tier), ("action", "promote"), ("place", f"{stage.tier}/0/3")
+    assert console.send(ORDERS, *fields, ("topic_id", topic_id)).status == 303
+    refused = console.send(ORDERS, *fields, ("topic_id", "another"))
+    assert (refused.status, "made anew" in text_of(refused)) == (400, True)
+
+
 def test_what_is_due_when_is_shown(stage: WaitingStage, console: Console) -> None:
     """By topic, by cause, and one by one, the earliest first; what is behind another one last."""
     page = console.ask(f"{PAGE}?topic={stage.tier}")

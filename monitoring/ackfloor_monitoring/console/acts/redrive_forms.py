@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ackfloor import SettingError
 from ackfloor.core.parking.topic_names import parse_topic
@@ -39,6 +39,7 @@ class Redrive:
         places: partition and offset of single ones.
         to: where they are sent: "retry" or "source".
         rate: at most so many, such as "50/s"; "" for no limit.
+        topic_id: as in `Choice`.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class Redrive:
     places: Sequence[tuple[int, int]] = ()
     to: str = TO_RETRY
     rate: str = ""
+    topic_id: str = ""
 
     @property
     def name(self) -> str:
@@ -111,16 +113,28 @@ class Redrive:
         return Places(self.topic, select(self.places) if self.places else None)
 
 
-def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redrive:
-    """What a form asks for.
+class Choice(NamedTuple):
+    """Dead letters of one topic that a form means.
+
+    Attributes:
+        query: which of them; without `places`, all that match.
+        places: partition and offset of single ones.
+        topic_id: Kafka's id of the topic that the form's page has shown; "" where it says none.
+    """
+
+    topic: str
+    query: DeadLetterQuery
+    places: Sequence[tuple[int, int]] = ()
+    topic_id: str = ""
+
+
+def read_choice(form: Fields, person: Person, index: DeadLetterIndex) -> Choice:
+    """Which dead letters a form means.
 
     Raises:
         SettingError: a field has no value, or an invalid one.
         Refused: a filter is not understood, or may not be used by this person.
     """
-    action = form.get("action")
-    if action not in ACTIONS:
-        raise SettingError("action", action, "there is no such action", " or ".join(ACTIONS))
     topic = form.get("topic")
     parsed = parse_topic(topic)
     if parsed is None or parsed.kind != "dlq":
@@ -128,9 +142,23 @@ def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redriv
         raise SettingError("topic", topic, "is no dead-letter topic", fix)
     texts = ticked(form, "dead letters")
     query = query_of({name: form.get(name) for name in FILTERS}, person, index, datetime.now(UTC))
+    places = [place_in(topic, text) for text in texts]
+    return Choice(topic, query, places, form.get("topic_id"))
+
+
+def read_redrive(form: Fields, person: Person, index: DeadLetterIndex) -> Redrive:
+    """What a form asks for.
+
+    Raises:
+        SettingError, Refused: as `read_choice` does.
+    """
+    action = form.get("action")
+    if action not in ACTIONS:
+        raise SettingError("action", action, "there is no such action", " or ".join(ACTIONS))
+    choice = read_choice(form, person, index)
     to, rate = form.get("to")[:LONGEST] or TO_RETRY, form.get("rate").strip()[:LONGEST]
     if to not in {TO_RETRY, TO_SOURCE}:
         raise SettingError("to", to, "is no target", f"{TO_RETRY} or {TO_SOURCE}")
     if rate:
         parse_rate(rate)
-    return Redrive(topic, action, query, [place_in(topic, text) for text in texts], to, rate)
+    return Redrive(choice.topic, action, choice.query, choice.places, to, rate, choice.topic_id)

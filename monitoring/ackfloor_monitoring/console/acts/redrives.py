@@ -24,7 +24,7 @@ from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.first_noted import by_of, console_note
 from ackfloor_monitoring.console.acts.job_desk import JobDesk
 from ackfloor_monitoring.console.acts.order_forms import MANY
-from ackfloor_monitoring.console.acts.redrive_forms import Redrive, read_redrive
+from ackfloor_monitoring.console.acts.redrive_forms import Choice, Redrive, read_redrive
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex, NoIndex
 from ackfloor_monitoring.console.index.index_search import Chosen, TooSlow
@@ -98,7 +98,8 @@ class Redrives(JobDesk[JudgedRedrive]):
         """
         redrive = read_redrive(form, person, self._index())
         by = by_of(person)
-        chosen, left_out = self._chosen(redrive)
+        choice = Choice(redrive.topic, redrive.query, redrive.places, redrive.topic_id)
+        chosen, left_out = chosen_of(self._index(), choice)
         # What the index has left out would be sent as well by whoever resumes the job by its note.
         asked = (
             redrive.asked(chosen.ends, chosen.topic_id) if redrive.places or not left_out else {}
@@ -125,20 +126,6 @@ class Redrives(JobDesk[JudgedRedrive]):
             raise Refused(404, "this console keeps no index of dead letters")
         return self._cluster.index
 
-    def _chosen(self, redrive: Redrive) -> tuple[Chosen, int]:
-        """The dead letters that are meant, and how many the index has left out."""
-        try:
-            with self._index().searching() as search:
-                found = search.chosen(redrive.topic, redrive.query.wanted)
-                left_out = search.progress().left_out
-        except TooSlow:
-            raise Refused(503, "it took too long to find them: narrow the search") from None
-        except (NoIndex, LookupError):
-            raise Refused(404, f"the index does not know {redrive.topic} yet") from None
-        if redrive.places:
-            found = replace(found, wanted=select(redrive.places))
-        return found, left_out
-
     def _job(self, order: Order, topic_id: str) -> RedriveJob:
         """Raises AckfloorError where the topic is another one than that which was searched."""
         # The Kafka client is loaded when it is first needed.
@@ -155,6 +142,24 @@ class Redrives(JobDesk[JudgedRedrive]):
         if (other := job.active()) is not None:
             raise RedriveBusy(f"nothing was done: {busy_text(judged.order.dlq, other)}")
         return job, judged.chosen.wanted
+
+
+def chosen_of(index: DeadLetterIndex, choice: Choice) -> tuple[Chosen, int]:
+    """The dead letters that are meant, and how many the index has left out; raises Refused."""
+    try:
+        with index.searching() as search:
+            found = search.chosen(choice.topic, choice.query.wanted)
+            left_out = search.progress().left_out
+    except TooSlow:
+        raise Refused(503, "it took too long to find them: narrow the search") from None
+    except (NoIndex, LookupError):
+        raise Refused(404, f"the index does not know {choice.topic} yet") from None
+    if choice.topic_id not in {"", found.topic_id}:
+        # The places of the page are those of other dead letters now.
+        raise Refused(409, f"{choice.topic} was deleted and created anew: search again")
+    if choice.places:
+        found = replace(found, wanted=select(choice.places))
+    return found, left_out
 
 
 def _places(wanted: Wanted) -> Iterator[tuple[int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ackfloor import SettingError
+from ackfloor import AckfloorError, SettingError
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.dead_letters.commands.selection import Places
 from ackfloor.operations import RetryAction, RetryMove
@@ -28,7 +28,7 @@ def read_retry(form: Fields, person: Person, cluster: Cluster) -> RetryMove:
     Raises:
         SettingError: a field has no value, or an invalid one.
         Refused: a filter is not understood or may not be used, or too many records are open.
-        AckfloorError: the topic can't be read.
+        AckfloorError: the topic can't be read, or is another one than that of the form's page.
     """
     action, topic = RetryAction(form.get("action")), form.get("topic")
     parsed = parse_topic(topic)
@@ -40,6 +40,8 @@ def read_retry(form: Fields, person: Person, cluster: Cluster) -> RetryMove:
     only = select(place_in(topic, text) for text in texts) if texts else None
     # Asked for first: what is chosen in a topic that comes after it is refused later.
     topic_id = retry_topic_id(cluster.options(), topic)
+    if form.get("topic_id") not in {"", topic_id}:
+        raise AckfloorError(f"{topic} was deleted and made anew: load its page again")
     chosen = choose(cluster.options(), action, topic, only, query.wanted.matches)
     if len(chosen) > MOST_MEANT:
         why = f"{len(chosen):,} are meant, and an order has at most {MOST_MEANT:,}"

@@ -97,6 +97,7 @@ class Follower:
     Attributes:
         error: why the newest look failed; empty where it did not.
         jobs: topic -> the jobs that redrive or dispose of its dead letters, the latest first.
+        building_since_s: since when it builds an index, on the monotonic clock; None where none is.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Follower:
         self._turn = 0
         self.error = ""
         self.jobs: dict[str, Sequence[JobNote]] = {}
+        self.building_since_s: float | None = None
 
     def start(self) -> None:
         """Begin."""
@@ -152,6 +154,7 @@ class Follower:
         disposed: dict[str, Changes] = {}
         with closing(self._file.to_write(cluster_id)) as connection:
             writer = IndexWriter(connection, self._most)
+            self.building_since_s = None if writer.is_built else time.monotonic()
             while True:
                 self._remove(writer, found)
                 whole = self._look(topics, writer, found, disposed, taken_ms)
@@ -188,6 +191,9 @@ class Follower:
         late = _late(dlq)
         if not late:
             writer.note_time(taken_ms)
+            if self.building_since_s is not None:
+                writer.note_built(time.monotonic() - self.building_since_s)
+                self.building_since_s = None
         whole = self._read_retries(topics, writer, retry, refused)
         late += _late(retry)
         if whole and not refused and not late:

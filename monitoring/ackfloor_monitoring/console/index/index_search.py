@@ -171,6 +171,7 @@ class Progress:
         left_out: the oldest open ones that were removed because there are too many; those that
             retention has removed since, of a partition that has others of them, are counted, too.
         taken_ms: when all that was there was in it, in wall-clock ms; None before that.
+        built_s: how long that took; None before that, and where it was not seen to its end.
         topics: the dead-letter topics.
         groups: their groups.
     """
@@ -180,6 +181,7 @@ class Progress:
     open: int = 0
     left_out: int = 0
     taken_ms: int | None = None
+    built_s: float | None = None
     topics: Sequence[str] = ()
     groups: Sequence[str] = ()
 
@@ -254,13 +256,14 @@ class IndexSearch:
         topics = list(
             self.ask("select name, consumer_group from topic where kind = 'dlq' order by name")
         )
-        taken_ms = meta.get("taken_ms")
+        taken_ms, built_s = meta.get("taken_ms"), meta.get("built_s")
         return Progress(
             read,
             total,
             open_,
             left_out,
             None if taken_ms is None else int(taken_ms),
+            None if built_s is None else float(built_s),
             [name for name, _ in topics],
             sorted({group for _, group in topics}),
         )
@@ -377,6 +380,11 @@ class IndexSearch:
             )
         finally:
             self._connection.execute("rollback")
+
+    def topic_id(self, name: str) -> str:
+        """Kafka's id of a dead-letter topic; "" where the index has none of this name."""
+        found = self.ask("select topic_id from topic where name = ? and kind = 'dlq'", [name])
+        return next((str(topic_id) for (topic_id,) in found), "")
 
     def is_disposed(self, topic: str, partition: int, offset: int) -> bool | None:
         """Whether a dead letter is disposed of; None where the index does not have it."""

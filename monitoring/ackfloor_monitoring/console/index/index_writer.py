@@ -289,6 +289,17 @@ class IndexWriter:
         """
         self._connection.execute("insert or replace into meta values (?, ?)", (name, str(taken_ms)))
 
+    @property
+    def is_built(self) -> bool:
+        """Whether all dead letters that were there at some time are in the index."""
+        [(found,)] = self._connection.execute("select count(*) from meta where name = 'taken_ms'")
+        return bool(found)
+
+    def note_built(self, seconds: float) -> None:
+        """Note how long it took until they were."""
+        note = "insert or replace into meta values ('built_s', ?)"
+        self._connection.execute(note, (f"{seconds:.1f}",))
+
     def _keep_bound(self) -> None:
         """Remove some where there are too many: first what is disposed of, then the oldest."""
         if self._count <= self._most:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import typer
 
@@ -17,6 +17,7 @@ from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 from ackfloor.dead_letters.rules.redrive_edit import read_mark
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
+from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.index.dead_letter_index import NoIndex
@@ -34,6 +35,8 @@ VALUE: Final = 500
 #: Headers that are shown.
 HEADERS: Final = 50
 _LATEST_MS: Final = 253_402_300_799_999
+#: Reads the record at a place: topic, partition and offset.
+Read: TypeAlias = Callable[[KafkaOptions, str, int, int], DeadLetter]
 
 
 def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
@@ -45,18 +48,27 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
 
 
 def place_named(place: str) -> tuple[str, int, int]:
-    """Topic, partition and offset of a dead letter; raises Refused for what is no place."""
+    """Topic, partition and offset of a record; raises Refused for what is no place."""
     try:
         return place_of(place)
     except typer.BadParameter:
-        raise Refused(404, f"{place[:VALUE]} is no place of a dead letter") from None
+        raise Refused(404, f"{place[:VALUE]} is no place of a record") from None
 
 
 def opened(cluster: Cluster, place: str) -> DeadLetter:
     """The dead letter at a place, from Kafka; raises Refused where there is none."""
+    return read_at(cluster, place, one_dead_letter)
+
+
+def read_at(cluster: Cluster, place: str, read: Read) -> DeadLetter:
+    """What is at a place, from Kafka; raises Refused where nothing is.
+
+    Args:
+        read: reads it; raises AckfloorError.
+    """
     named = place_named(place)
     try:
-        return one_dead_letter(cluster.options(), *named)
+        return read(cluster.options(), *named)
     except RedriveRefused as exc:
         raise Refused(404, str(exc)) from None
     except AckfloorError as exc:

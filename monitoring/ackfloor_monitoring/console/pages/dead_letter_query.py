@@ -71,12 +71,15 @@ class DeadLetterQuery:
         if not topic and not group:
             return ""
         where = topic or f"--group={group}"
-        flags = [
+        return commands.asks_kafka("dlq replay", where, *self.flags(), "--dry-run")
+
+    def flags(self) -> list[str]:
+        """The options of `ackfloor dlq` that select the same in a topic; it knows no text."""
+        return [
             f"--{name}={self.given[name]}"
             for name in FILTERS
             if name not in {"topic", "group", "text"} and self.given[name]
         ]
-        return commands.asks_kafka("dlq replay", where, *flags, "--dry-run")
 
 
 def query_of(

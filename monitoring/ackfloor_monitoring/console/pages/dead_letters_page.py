@@ -47,19 +47,25 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
         "sees_keys": asked.person.may(Right.see_payloads),
         "error": index.follower.error,
         "progress": Progress(),
+        "building_s": None,
+        "left_s": None,
         "causes": (),
         "rows": (),
         "more": "",
         "command": "",
         "target": query.given["topic"],
+        "target_id": "",
     }
     try:
         with index.searching() as search:
             progress = search.progress()
             shown |= {"progress": progress, "command": query.command(cluster.commands, progress)}
+            shown |= building(index.follower.building_since_s, progress)
             if not query.given["topic"] and len(progress.topics) == 1:
                 # There is none but this: nobody has to choose it.
                 [shown["target"]] = progress.topics
+            # Before anything is read: what comes from a topic that was made anew is refused later.
+            shown["target_id"] = search.topic_id(shown["target"])
             shown |= _listed(search, query) if query.lists else _grouped(search, query)
     except NoIndex as exc:
         # Without words: the first look at Kafka is under way.
@@ -67,6 +73,17 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
     except TooSlow:
         raise Refused(503, "the search took too long: name a handler, an error or a time") from None
     return shown
+
+
+def building(since_s: float | None, progress: Progress) -> Mapping[str, float]:
+    """For how long the index is built, and how long it will take, as far as that can be said."""
+    if since_s is None:
+        return {}
+    building_s = time.monotonic() - since_s
+    if not progress.read:
+        return {"building_s": building_s}
+    left_s = building_s * (progress.total - progress.read) / progress.read
+    return {"building_s": building_s, "left_s": left_s}
 
 
 def _listed(search: IndexSearch, query: DeadLetterQuery) -> Mapping[str, Any]:

@@ -15,12 +15,13 @@ from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
 from ackfloor_monitoring.console.pages.partitions.partition_page import PARTITION
 from ackfloor_monitoring.console.pages.partitions.partitions_page import PARTITIONS
 from ackfloor_monitoring.console.pages.records.record_page import RECORD
+from ackfloor_monitoring.console.pages.records.waiting_record_page import WAITING_RECORD
 from ackfloor_monitoring.console.pages.report_page import REPORT
 from ackfloor_monitoring.console.pages.retry_page import RETRY
 from ackfloor_monitoring.console.pages.settings_page import SETTINGS
 
 PAGES: Final = (OVERVIEW, PARTITIONS, PARTITION, RECORD, IN_FLIGHT, LANES, HANDLERS, ACTIONS)
-ASKED_PAGES: Final = (RETRY, DEAD_LETTERS, DEAD_LETTER, JOBS, SETTINGS, REPORT)
+ASKED_PAGES: Final = (RETRY, WAITING_RECORD, DEAD_LETTERS, DEAD_LETTER, JOBS, SETTINGS, REPORT)
 #: What each page leads to.
 MENU: Final = (
     *(OVERVIEW, PARTITIONS, IN_FLIGHT, LANES, RETRY, DEAD_LETTERS, JOBS, HANDLERS, SETTINGS),

@@ -47,6 +47,7 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:
         "tiers": [_tier(each, now_ms) for each in found.tiers],
         "unread": [each.topic for each in found.tiers if not each.whole and not each.error],
         "target": target,
+        "target_id": found.topic_id,
         "count": found.count,
         "causes": [_cause(each, cluster.rules) for each in found.causes[:CAUSES]],
         "more_causes": max(0, len(found.causes) - CAUSES),

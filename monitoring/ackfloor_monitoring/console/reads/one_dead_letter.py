@@ -1,4 +1,4 @@
-"""One dead letter, read from Kafka when somebody opens it: its payload is kept nowhere else."""
+"""One dead letter or waiting record, read from Kafka when it is opened, and kept nowhere."""
 
 from __future__ import annotations
 
@@ -17,8 +17,26 @@ def one_dead_letter(options: KafkaOptions, topic: str, partition: int, offset: i
         KafkaUnreachable: the broker says nothing.
         ConfigError: a client property is refused.
     """
+    return _parked(options, "dlq", topic, partition, offset)
+
+
+def one_waiting_record(
+    options: KafkaOptions, topic: str, partition: int, offset: int
+) -> DeadLetter:
+    """The record at a place of a retry topic, whether it still waits or not.
+
+    Raises:
+        RedriveRefused, KafkaUnreachable, ConfigError: as `one_dead_letter` does.
+    """
+    return _parked(options, "retry", topic, partition, offset)
+
+
+def _parked(
+    options: KafkaOptions, kind: str, topic: str, partition: int, offset: int
+) -> DeadLetter:
     parsed = parse_topic(topic)
-    if parsed is None or parsed.kind != "dlq":
+    if parsed is None or parsed.kind != kind:
         # Whoever may see dead letters may not see every topic that the console's user can read.
-        raise RedriveRefused(f"{topic} is no dead-letter topic of ackfloor")
+        what = "dead-letter" if kind == "dlq" else kind
+        raise RedriveRefused(f"{topic} is no {what} topic of ackfloor")
     return ParkedTopics(options).record(topic, partition, offset)

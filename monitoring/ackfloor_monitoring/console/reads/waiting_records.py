@@ -67,12 +67,14 @@ class Waiting:
     Attributes:
         soonest: of those that match, the earliest due first, at most `ROWS`.
         count: how many match.
+        topic_id: Kafka's id of the only topic that was looked at; "" where there are others.
     """
 
     tiers: list[Tier] = field(default_factory=list)
     soonest: list[DeadLetter] = field(default_factory=list)
     causes: Sequence[CauseGroup] = ()
     count: int = 0
+    topic_id: str = ""
 
 
 def look(options: KafkaOptions, topic: str, group: str, wanted: DeadLetterFilter) -> Waiting:
@@ -92,6 +94,9 @@ def look(options: KafkaOptions, topic: str, group: str, wanted: DeadLetterFilter
     names = [topic] if topic else topics.names(group or None)
     most, until_s = (MOST_OF_ONE if topic else MOST_OF_EACH), time.monotonic() + LOOK_S
     found, causes = Waiting(), CauseGroups()
+    if len(names) == 1:
+        # Before anything is read: what comes from a topic that was made anew is refused later.
+        found.topic_id = topics.id_of(names[0])
     for name in names:
         tier = _tier_of(name)
         found.tiers.append(tier)

@@ -28,12 +28,14 @@ class Step:
         at_ms: when, in wall-clock ms; None where it is not known.
         dead_letter: the place of the dead letter that it made; "" for none.
         due_ms: when the wait that it began ends; None for none.
+        waiting: the place of the record of a retry topic that it made; "" for none.
     """
 
     at_ms: int | None
     text: str
     dead_letter: str = ""
     due_ms: int | None = None
+    waiting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,15 @@ def way_of(stages: Sequence[Stage]) -> list[Step]:
 
 
 def _steps(stage: Stage, before: Stage | None) -> Iterator[Step]:
-    dead_letter = stage.place if stage.kind == "dlq" else ""
+    dead_letter, waiting = ("", stage.place) if stage.kind == "retry" else (stage.place, "")
     if _is_copied(stage, before):
-        yield Step(stage.at_ms, f"renewed: written as {stage.place}")
+        yield Step(stage.at_ms, f"renewed: written as {stage.place}", waiting=waiting)
     elif _is_moved(stage, before):
         text = f"moved on, without another attempt: written as {stage.place}"
-        yield Step(None, text, dead_letter, stage.due_ms)
+        yield Step(None, text, dead_letter, stage.due_ms, waiting)
     else:
         text = f"{_why(stage)}: written as {stage.place}"
-        yield Step(stage.at_ms, text, dead_letter, stage.due_ms)
+        yield Step(stage.at_ms, text, dead_letter, stage.due_ms, waiting)
     if stage.disposed is not None:
         yield _disposal(stage.disposed)
 
