@@ -18,6 +18,7 @@ from playwright.sync_api import Page, expect
 from ackfloor.redrive import operator
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.reads.spark_report import SparkReport
+from ackfloor_monitoring.spark.report.page.markup import text
 from ackfloor_monitoring.spark.report.page.page import html_page
 from tests.browser.dead_letters import console_with_index
 from tests.browser.real_run import listening
@@ -25,7 +26,7 @@ from tests.browser.walk import Walk
 from tests.browser.window import NARROW, WIDE, Look
 from tests.e2e.stage import Stage
 from tests.framework.kafka.wire import until
-from tests.monitoring.spark.report.samples import REPORT
+from tests.monitoring.spark.report.samples import EVIL, REPORT
 
 pytestmark = pytest.mark.kafka
 
@@ -164,7 +165,8 @@ def test_each_page_of_a_shop_in_trouble(
     }
     dlq = f"{stage.topic}-payments--{stage.group}--dlq"
     made = tmp_path / "failures.html"
-    made.write_text(html_page(REPORT))
+    # What is odd in it is for tests of the report.
+    made.write_text(html_page(REPORT).replace(text(EVIL), "charge"))
     more: dict[str, Any] = {"role": Role.admin, "token_files": tokens, "report": SparkReport(made)}
     with console_with_index(stage.servers, tmp_path, listen, **more) as console:
         home = console.home
@@ -178,7 +180,7 @@ def test_each_page_of_a_shop_in_trouble(
             "-in-flight": "in-flight",
             "-lanes": "lanes",
             "-retry": "retry",
-            "-waiting": f"retry/{stage.topic}-points--{stage.group}--retry-10m/0/0",
+            "-waiting": f"retry/{stage.topic}-parcels--{stage.group}--retry-10m/0/0",
             "-causes": "dead-letters",
             "-letters": f"dead-letters?list=1&topic={dlq}",
             "-letter": f"dead-letters/{dlq}/0/0",
