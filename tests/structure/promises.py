@@ -312,6 +312,7 @@ PROMISES: tuple[Promise, ...] = (
         "What an unclean election puts in the place of settled records is handled.",
         tests=(
             "test_what_takes_the_place_of_settled_records_is_handled",
+            "test_what_takes_the_place_of_others_is_broadcast",
             "test_a_clean_election_has_nothing_read_again",
         ),
         but="The simulation has one broker without replicas, so there are no elections.",

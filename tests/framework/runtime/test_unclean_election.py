@@ -9,14 +9,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Literal
 
 import pytest
 from confluent_kafka.admin import NewTopic
 
 from ackfloor import App, Delivery, RetryPolicy
+from ackfloor.core.records.record import TopicPartition
 from ackfloor.testing import KafkaCluster
 from tests.framework.runtime import on_kafka as patience
-from tests.framework.runtime.on_kafka import Crowd, Place, consumer_of, on_kafka
+from tests.framework.runtime.on_kafka import Crowd, OnKafka, Place, consumer_of, on_kafka
 
 # Three nodes want the machine for themselves, like whole processes.
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e, pytest.mark.xdist_group("cluster faults")]
@@ -46,7 +49,18 @@ def make_log(place: Place) -> str:
     new = NewTopic(topic, 1, replica_assignment=[[FIRST, SECOND]], config=config)
     place.admin.create_topics([new])[topic].result(60)
     led_by(place, topic, FIRST)
+    # A node that was away before may lag behind: what is kept has to be on both.
+    until_s = time.monotonic() + patience.PATIENCE_S
+    while in_sync(place, topic) != {FIRST, SECOND}:
+        assert time.monotonic() < until_s, f"not both nodes have {topic}"
+        time.sleep(0.05)
     return topic
+
+
+def in_sync(place: Place, topic: str) -> set[int]:
+    """The nodes that have all of the log; none where the node that is asked does not know it."""
+    found = place.admin.list_topics(topic, timeout=60).topics[topic].partitions.get(0)
+    return set() if found is None else {*found.isrs}
 
 
 def led_by(place: Place, topic: str, node: int) -> None:
@@ -57,9 +71,14 @@ def led_by(place: Place, topic: str, node: int) -> None:
         time.sleep(0.05)
 
 
-def app_of(place: Place, topic: str, handled: Counter[bytes]) -> App:
+def app_of(
+    place: Place,
+    topic: str,
+    handled: Counter[bytes],
+    mode: Literal["group", "broadcast"] = "group",
+) -> App:
     """A handler that counts what it handles."""
-    app = App(place.group)
+    app = App(place.group, mode=mode)
 
     @app.handler(topic, retry=RetryPolicy(max_redeliveries=0))
     async def handle(value: bytes, delivery: Delivery) -> None:
@@ -87,12 +106,21 @@ def names(name: str, count: int) -> set[bytes]:
     return {f"{name}{number}".encode() for number in range(count)}
 
 
-@pytest.mark.parametrize("worker", ["away", "there"])
+@contextmanager
+def held(worker: OnKafka, topic: str) -> Iterator[None]:
+    """The log is not fetched, as while limits are reached, and goes on where it was."""
+    source, partition = worker.loop._source, TopicPartition(topic, 0)
+    source.pause([partition])
+    yield
+    source.resume([(partition, KEPT + CUT)])
+
+
+@pytest.mark.parametrize("worker", ["away", "there", "held"])
 @pytest.mark.parametrize("protocol", ["cooperative", "broker"])
 def test_what_takes_the_place_of_settled_records_is_handled(
     cluster: KafkaCluster, worker: str, protocol: str
 ) -> None:
-    """Whether a worker is there or starts later; what was handled before comes again."""
+    """Whether a worker is there, fetches or not, or starts later; all of the log comes again."""
     with on_kafka(cluster.bootstrap_servers) as crowd:
         place, handled = crowd.place, Counter[bytes]()
         topic = make_log(place)
@@ -103,14 +131,42 @@ def test_what_takes_the_place_of_settled_records_is_handled(
         crowd.until(lambda: place.committed(topic) == KEPT + CUT, "the commit of what is cut")
         if worker == "away":
             first.close()
-        cut(cluster, place, topic)
-        send(place, topic, "new", NEW)
+        with held(first, topic) if worker == "held" else nullcontext():
+            cut(cluster, place, topic)
+            send(place, topic, "new", NEW)
         assert place.end(topic) == KEPT + NEW
         if worker == "away":
             crowd.start(app_of(place, topic, handled), consumer=consumer_of(protocol))
         until_handled(crowd, handled, names("new", NEW))
         crowd.until(lambda: place.committed(topic) == KEPT + NEW, "the last commit")
         assert handled.keys() == names("kept", KEPT) | names("cut", CUT) | names("new", NEW)
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["has read", "idle"])
+def test_what_takes_the_place_of_others_is_broadcast(cluster: KafkaCluster, read: bool) -> None:
+    """Whether a worker has read what was cut off, or began at the end behind it and read nothing.
+
+    Nobody commits there: what the worker itself knows of the log has to do.
+    """
+    with on_kafka(cluster.bootstrap_servers) as crowd:
+        place, handled = crowd.place, Counter[bytes]()
+        topic = make_log(place)
+        app = app_of(place, topic, handled, mode="broadcast")
+        if read:
+            worker = crowd.start(app)
+            crowd.until(lambda: worker.owns(topic), "its start")
+        send(place, topic, "kept", KEPT)
+        cluster.kill(SECOND)
+        send(place, topic, "cut", CUT)
+        if read:
+            until_handled(crowd, handled, names("kept", KEPT) | names("cut", CUT))
+        else:
+            worker = crowd.start(app)
+            crowd.until(lambda: worker.floor(topic) == KEPT + CUT, "its start")
+        with held(worker, topic):
+            cut(cluster, place, topic)
+            send(place, topic, "new", NEW)
+        until_handled(crowd, handled, names("new", NEW))
 
 
 def test_a_clean_election_has_nothing_read_again(cluster: KafkaCluster) -> None:

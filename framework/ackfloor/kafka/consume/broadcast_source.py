@@ -1,8 +1,9 @@
 """KafkaBroadcastSource: every partition of the topics, read without a group.
 
 The worker assigns all partitions to its consumer, so the broker knows no member and no group.
-Reading starts at the log's end at that moment. A partition that appears later is read from its
-beginning: everything in it was written since.
+Reading starts at the log's end at that moment, with the leader epoch there: what an unclean
+election puts below it is noticed then, also by a worker that has read nothing yet. A partition that
+appears later is read from its beginning: everything in it was written since.
 
 A thread with a client of its own asks for new partitions: the request blocks while a broker is
 away, and the owner thread has deadlines to keep. Only at the start, when there is nothing else to
@@ -37,6 +38,8 @@ log = logging.getLogger("ackfloor.kafka")
 
 #: Seconds between two checks for new partitions, unless the client's property says otherwise.
 LOOK_S = 30.0
+#: Seconds for one request for all logs' ends; the rest is asked for one by one.
+TIPS_S = 5.0
 LOOK_PROPERTY = "topic.metadata.refresh.interval.ms"
 
 
@@ -166,9 +169,11 @@ class _Everything(Membership):
         if not new:
             return
         # A new partition begins at 0; if it does no longer, the fetch says so.
+        tips = self._topic_ids.log_tips(new, TIPS_S) if end else dict.fromkeys(new, (0, -1))
         starts = [
-            StartPosition(topic, partition, self._end(topic, partition) if end else 0)
-            for topic, partition in new
+            StartPosition(*place, position, leader_epoch=epoch)
+            for place in new
+            for position, epoch in [tips.get(place) or (self._end(*place), -1)]
         ]
         self._known.update({t: max(self._known[t], count) for t, count in counts.items()})
         self._assign([TopicPartition(s.topic, s.partition, s.position) for s in starts])

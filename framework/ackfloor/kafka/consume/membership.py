@@ -38,6 +38,7 @@ from ackfloor.kafka.consume.copartitioned_retry_topics import (
     places_of,
 )
 from ackfloor.kafka.consume.late_starts import LateStarts
+from ackfloor.kafka.consume.position_epochs import PositionEpochs
 from ackfloor.kafka.consume.quarantined_topics import QuarantinedTopics
 from ackfloor.kafka.consume.split_consumer import SplitConsumer
 from ackfloor.kafka.consume.start_positions import STARTS_S, Start, log_range, resolve
@@ -102,6 +103,8 @@ class Membership:
         self._subscribed = False
         #: The partitions reported to the listener, and the position at which each began.
         self._began: dict[tuple[str, int], int] = {}
+        #: The topic ids with which they began. Records that are read again keep their keys by them.
+        self._ids: dict[tuple[str, int], str] = {}
         #: Those still to be reported, and the descriptions of their topics.
         sources = None if quarantined is None else quarantined.sources
         self._late = LateStarts(consumer, sources, self._hindrance)
@@ -113,6 +116,7 @@ class Membership:
         #: Positions that the broker is still to be asked about: whether the log below them is the
         #: one that the group has read.
         self._to_validate: dict[tuple[str, int], TopicPartition] = {}
+        self._epochs = PositionEpochs(reading.position)
         self._leaving = False
         #: Partitions that the listener was told are lost, while the client still has them.
         self._suspended: set[tuple[str, int]] = set()
@@ -290,6 +294,8 @@ class Membership:
             starts = self._with_absent(self._quarantined.with_parked(starts), self._quarantined)
         for start in starts:
             self._began[start.topic, start.partition] = start.position
+            self._ids[start.topic, start.partition] = start.topic_id
+            self._epochs.began((start.topic, start.partition), start.position, start.leader_epoch)
             if start.leader_epoch >= 0:
                 self._to_validate[start.topic, start.partition] = TopicPartition(
                     start.topic, start.partition, start.position, leader_epoch=start.leader_epoch
@@ -342,10 +348,11 @@ class Membership:
                 tell(known)
         finally:
             for partition in known:
-                del self._began[partition]
+                del self._began[partition], self._ids[partition]
                 self._to_validate.pop(partition, None)
             self._late.forget(partitions)
             self._commits.forget(partitions)
+            self._epochs.forget(places_of(partitions))
             self._suspended.difference_update((p.topic, p.partition) for p in partitions)
             if self._unread:
                 self._forget_unread(set(places_of(partitions)))
@@ -459,7 +466,7 @@ class Membership:
             return
         ends = [(Partition(p.topic, p.partition), self.last_end(p)) for p in deleted]
         for partition, _ in ends:
-            del self._began[partition]
+            del self._began[partition], self._ids[partition]
         self._late.forget(deleted)
         self._commits.forget(deleted)
         self._listener.on_deleted(ends)
@@ -497,7 +504,7 @@ class Membership:
         Raises:
             TopicReplaced: the topic was deleted and created anew.
         """
-        topic_id = self._topic_ids.learn({topic})[topic].topic_id
+        self._topic_ids.learn({topic})
         low, high = log_range(self._reading.reads(topic), topic, partition)
         target = TopicPartition(topic, partition, low)
         if wanted is not None and 0 <= wanted < low:
@@ -521,6 +528,7 @@ class Membership:
             "from its start, %d",
             topic, partition, wanted, low, high, low,
         )  # fmt: skip
+        topic_id = self._ids[topic, partition]
         self._withdraw([target], self._listener.on_revoked)
         self._move([target])
         start = StartPosition(topic, partition, low, False, topic_id=topic_id, log_end=high)
@@ -545,6 +553,7 @@ class Membership:
 
     def go_on_at(self, target: TopicPartition) -> None:
         """Fetch a paused partition again, from its next unread position."""
+        target = self._epochs.with_epoch(target)
         self._reading.resume([target])
         try:
             self._reading.seek(target)

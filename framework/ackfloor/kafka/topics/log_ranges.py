@@ -79,6 +79,29 @@ def log_ends(admin: AdminClient, places: Collection[Place], timeout_s: float) ->
     return answered_offsets(asked, until_s)
 
 
+def log_tips(
+    admin: AdminClient, places: Collection[Place], timeout_s: float
+) -> dict[Place, tuple[int, int]]:
+    """The ends of these logs before their first open transactions, and the leader epochs there.
+
+    Without those that are not answered in time.
+    """
+    until_s = time.monotonic() + timeout_s
+    asked = admin.list_offsets(
+        {TopicPartition(*place): END for place in places},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=timeout_s * BROKERS_SHARE,
+    )
+    ends = answered_offsets(asked, until_s)
+    tips: dict[Place, tuple[int, int]] = {}
+    for partition, future in asked.items():
+        place = partition.topic, partition.partition
+        if place in ends:
+            epoch = future.result(0).leader_epoch
+            tips[place] = ends[place], -1 if epoch is None else epoch
+    return tips
+
+
 def answered_offsets(
     futures: Mapping[TopicPartition, Future[Any]], until_s: float
 ) -> dict[Place, int]:

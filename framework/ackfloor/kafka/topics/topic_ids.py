@@ -52,6 +52,7 @@ from ackfloor.kafka.topics.log_ranges import (
     answered_offsets,
     log_ends,
     log_ranges,
+    log_tips,
 )
 from ackfloor.kafka.topics.permissions import DISPENSABLE, missing, named, needed
 
@@ -263,6 +264,12 @@ class TopicIds:
     def log_ends(self, places: Collection[Place], timeout_s: float) -> Mapping[Place, int]:
         """The ends of partitions' logs, open transactions included; see `log_ranges`."""
         return {} if self._admin is None else log_ends(self._admin, places, timeout_s)
+
+    def log_tips(
+        self, places: Collection[Place], timeout_s: float
+    ) -> Mapping[Place, tuple[int, int]]:
+        """The ends of partitions' logs and the leader epochs there; see `log_ranges`."""
+        return {} if self._admin is None else log_tips(self._admin, places, timeout_s)
 
     def close(self) -> None:
         """Drop the client now: one that is garbage-collected inside a callback aborts the process.

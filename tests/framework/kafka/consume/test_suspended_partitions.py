@@ -51,6 +51,10 @@ class Client:
         """The group's committed positions."""
         return partitions
 
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Its next positions: it has fetched nothing."""
+        return partitions
+
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching."""
 
