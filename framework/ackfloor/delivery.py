@@ -73,9 +73,10 @@ class Delivery(Protocol):
         """What names the record over all its deliveries: `Jq0bS6aTQs2aGUqzyx4zZw/3/41927`.
 
         The same in every redelivery, retry and redrive, and of no other record, also where its
-        topic is deleted and created anew: Kafka's id of the topic, partition and offset of the
-        first delivery. Text of at most 300 characters; take it as it is. Store it in the
-        transaction of an effect to have the effect once.
+        topic is deleted and created anew, or an unclean election has cut others off its log:
+        Kafka's id of the topic, partition, offset and leader epoch of the first delivery. Text of
+        at most 300 characters; take it as it is. Store it in the transaction of an effect to have
+        the effect once.
         """
 
     @property

@@ -76,13 +76,16 @@ def app_of(
     topic: str,
     handled: Counter[bytes],
     mode: Literal["group", "broadcast"] = "group",
+    keys: dict[str, set[bytes]] | None = None,
 ) -> App:
-    """A handler that counts what it handles."""
+    """A handler that counts what it handles, and notes the idempotency keys."""
     app = App(place.group, mode=mode)
+    named: dict[str, set[bytes]] = {} if keys is None else keys
 
     @app.handler(topic, retry=RetryPolicy(max_redeliveries=0))
     async def handle(value: bytes, delivery: Delivery) -> None:
         handled[value] += 1
+        named.setdefault(delivery.idempotency_key, set()).add(value)
 
     return app
 
@@ -122,9 +125,10 @@ def test_what_takes_the_place_of_settled_records_is_handled(
 ) -> None:
     """Whether a worker is there, fetches or not, or starts later; all of the log comes again."""
     with on_kafka(cluster.bootstrap_servers) as crowd:
-        place, handled = crowd.place, Counter[bytes]()
+        place, handled, keys = crowd.place, Counter[bytes](), dict[str, set[bytes]]()
         topic = make_log(place)
-        first = crowd.start(app_of(place, topic, handled), consumer=consumer_of(protocol))
+        app = app_of(place, topic, handled, keys=keys)
+        first = crowd.start(app, consumer=consumer_of(protocol))
         send(place, topic, "kept", KEPT)
         cluster.kill(SECOND)
         send(place, topic, "cut", CUT)
@@ -136,10 +140,12 @@ def test_what_takes_the_place_of_settled_records_is_handled(
             send(place, topic, "new", NEW)
         assert place.end(topic) == KEPT + NEW
         if worker == "away":
-            crowd.start(app_of(place, topic, handled), consumer=consumer_of(protocol))
+            app = app_of(place, topic, handled, keys=keys)
+            crowd.start(app, consumer=consumer_of(protocol))
         until_handled(crowd, handled, names("new", NEW))
         crowd.until(lambda: place.committed(topic) == KEPT + NEW, "the last commit")
         assert handled.keys() == names("kept", KEPT) | names("cut", CUT) | names("new", NEW)
+        assert each_has_one(keys, handled)
 
 
 @pytest.mark.parametrize("read", [True, False], ids=["has read", "idle"])
@@ -149,9 +155,9 @@ def test_what_takes_the_place_of_others_is_broadcast(cluster: KafkaCluster, read
     Nobody commits there: what the worker itself knows of the log has to do.
     """
     with on_kafka(cluster.bootstrap_servers) as crowd:
-        place, handled = crowd.place, Counter[bytes]()
+        place, handled, keys = crowd.place, Counter[bytes](), dict[str, set[bytes]]()
         topic = make_log(place)
-        app = app_of(place, topic, handled, mode="broadcast")
+        app = app_of(place, topic, handled, mode="broadcast", keys=keys)
         if read:
             worker = crowd.start(app)
             crowd.until(lambda: worker.owns(topic), "its start")
@@ -167,6 +173,12 @@ def test_what_takes_the_place_of_others_is_broadcast(cluster: KafkaCluster, read
             cut(cluster, place, topic)
             send(place, topic, "new", NEW)
         until_handled(crowd, handled, names("new", NEW))
+        assert each_has_one(keys, handled)
+
+
+def each_has_one(keys: dict[str, set[bytes]], handled: Counter[bytes]) -> bool:
+    """Whether each record has one key in all its deliveries, and no other record has it."""
+    return all(len(values) == 1 for values in keys.values()) and len(keys) == len(handled)
 
 
 def test_a_clean_election_has_nothing_read_again(cluster: KafkaCluster) -> None:

@@ -387,7 +387,7 @@ def test_a_record_of_an_earlier_topic_is_told_from_the_one_at_its_place(
 ) -> None:
     """Its copies lead to it, and the page of the place says that there was another one."""
     source.bury(origin_offset=7, idempotency_key="old/1/7", error_message="of the old one")
-    source.bury(origin_offset=7, idempotency_key="new/1/7", error_message="of the new one")
+    source.bury(origin_offset=7, idempotency_key="new/1/7@2", error_message="of the new one")
     source.source_id = "new"
     knows(kafka, at("orders", 50))
     with serve() as console:

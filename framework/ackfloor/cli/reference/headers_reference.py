@@ -90,7 +90,8 @@ _MEANING: Final = {
         _TEXT,
         (
             "What names the record over all its deliveries, as `delivery.idempotency_key` has it: "
-            "`Jq0bS6aTQs2aGUqzyx4zZw/3/41927`, the topic's id, partition and offset."
+            "`Jq0bS6aTQs2aGUqzyx4zZw/3/41927`, the topic's id, partition and offset, with `@` and "
+            "the leader epoch where that is above 0."
         ),
     ),
     envelope.TRUNCATED: (

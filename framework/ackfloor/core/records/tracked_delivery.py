@@ -173,13 +173,18 @@ class TrackedDelivery:
     def place_key(self) -> str:
         """The idempotency key where no header carries one: from where the record is.
 
+        With the leader epoch where the partition has had several leaders: after an unclean election
+        other records take the place of those that were cut off.
+
         Without the topic's id, the origin's timestamp tells it from one in an earlier topic of the
         name: that is so on a broker without ids, and of what an earlier release has parked.
         """
         envelope, (topic, partition, offset) = self.envelope, self.origin
         parked = envelope is not None and envelope.origin_topic is not None
         if self.assignment.topic_id and not parked:
-            return f"{self.assignment.topic_id}/{partition}/{offset}"
+            epoch = self.record.leader_epoch()
+            several = f"@{epoch}" if epoch is not None and epoch > 0 else ""
+            return f"{self.assignment.topic_id}/{partition}/{offset}{several}"
         known_ms = envelope.origin_timestamp_ms if envelope is not None else None
         timestamp_ms = self.timestamp if known_ms is None else known_ms
         return f"{topic}/{partition}/{offset}/{timestamp_ms}"

@@ -166,7 +166,8 @@ def source_id(envelope: Envelope) -> str:
 
     It is in the idempotency key, and is another one where the topic was created anew.
     """
-    topic_id, *place = (envelope.idempotency_key or "").split("/")
+    place_key, _, _ = (envelope.idempotency_key or "").partition("@")
+    topic_id, *place = place_key.split("/")
     is_of_source = place == [str(envelope.origin_partition), str(envelope.origin_offset)]
     return topic_id if is_of_source and len(topic_id) <= LONGEST_ID else ""
 

@@ -11,7 +11,7 @@ import pytest
 from ackfloor.core.messages.events import LateAnswers
 from ackfloor.core.records.envelope import Envelope, Reason
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected
-from ackfloor.core.records.record import Failure, Origin
+from ackfloor.core.records.record import Failure, Origin, StartPosition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery, first_deliveries
 from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.core.values.setting_error import SettingError
@@ -44,6 +44,18 @@ def test_a_handler_reads_the_record_through_it() -> None:
     assert delivery.origin == Origin("orders", 3, 9)
     assert repr(delivery) == "<Delivery orders/3/9 attempt 1>"
     assert isinstance(delivery, Delivery), "users rely on the members that it names"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "key"), [(None, "id/0/9"), (-1, "id/0/9"), (0, "id/0/9"), (3, "id/0/9@3")]
+)
+def test_the_key_tells_records_apart_that_had_one_place(epoch: int | None, key: str) -> None:
+    """An unclean election cuts records off, and a later leader gives their offsets to others."""
+    world = World()
+    world.engine.assign([StartPosition("orders", 0, 9, topic_id="id")], world.now)
+    world.engine.polled([MemoryRecord("orders", 0, 9, _leader_epoch=epoch)], world.now)
+    world.take()
+    assert world.start().idempotency_key == key
 
 
 def test_no_headers_are_an_empty_sequence() -> None:
