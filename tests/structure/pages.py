@@ -11,7 +11,8 @@ takes longer than most programs here run, so those that follow each other share 
 * `toml`: kept as `ackfloor.toml`, and its settings must exist and take their values.
 * shell: what needs no broker is run; of the rest the sub-command and every option must exist.
 
-In sentences, what stands between backticks is looked up: commands with their options, and files.
+In sentences, what stands between backticks is looked up: commands with their options, files, and
+the modules that users copy or import.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fcntl import LOCK_EX, flock
 from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,8 @@ _SPAN = re.compile(r"`([^`]+)`")
 # What a sentence leaves open: `ackfloor dlq (ls|show)`, `ackfloor topics ...`.
 _OPEN = re.compile(r"[|{}()\[\]]|\.\.\.|…")
 _FILE = re.compile(r"\w[\w.-]*(?:/[\w.-]+)+\.(?:json|md|py|sh|toml|ya?ml)")
+# A name with a capital is that of a class in one, and is left alone.
+_MODULE = re.compile(r"\backfloor_(?:handlers|monitoring)(?:\.[a-z_]+)*(?![\w.])")
 # Where a page's files are, as sentences shorten them.
 _ROOTS = [
     REPOSITORY / each
@@ -159,6 +164,19 @@ def missing_files(text: str) -> list[str]:
     """The files with a folder in sentences that the repository does not have."""
     named = [each for each in _spans(text) if _FILE.fullmatch(each)]
     return [each for each in named if not any((root / each).exists() for root in _ROOTS)]
+
+
+def missing_modules(text: str) -> list[str]:
+    """The modules of our handlers and monitoring in sentences that can't be found."""
+    named = [found for each in _spans(text) for found in _MODULE.findall(each)]
+    return [each for each in named if _found(each) is None]
+
+
+def _found(module: str) -> ModuleSpec | None:
+    try:
+        return find_spec(module)
+    except ModuleNotFoundError:  # its package
+        return None
 
 
 def _spans(text: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from tests.structure.pages import (
     broken_links,
     check_page,
     missing_files,
+    missing_modules,
     unknown_commands,
 )
 from tests.structure.sources import REPOSITORY, modules
@@ -68,11 +69,19 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), REPOSITORY / "README.md"], ids=name)
 def test_what_a_sentence_names_exists(page: Path) -> None:
-    """Commands with their options, and files; of other repositories only what is linked to."""
+    """Commands with their options, modules, and files; of others' only what is linked to."""
     text = page.read_text()
     assert unknown_commands(text) == []
+    assert missing_modules(text) == []
     if page.name != "five-examples.md":
         assert missing_files(text) == []
+
+
+def test_a_module_that_is_gone_is_found() -> None:
+    """A page may go on to name what was renamed: by itself, in a command, or in a package."""
+    text = "Copy `ackfloor_handlers.once`, run `python -m ackfloor_handlers.gone.app`, not `x.py`."
+    assert missing_modules(text) == ["ackfloor_handlers.once", "ackfloor_handlers.gone.app"]
+    assert missing_modules("Copy `ackfloor_handlers.echo`, import `ackfloor.App`.") == []
 
 
 def test_the_index_names_every_page() -> None:
