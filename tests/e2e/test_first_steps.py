@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.served import PATIENCE_S, RUN, served_at
+from tests.plugin_arguments import plugin_arguments
 from tests.structure.pages import SHELLS, blocks, commands, environment, run
 from tests.structure.sources import REPOSITORY
 
@@ -55,6 +56,17 @@ def test_the_first_steps_lead_where_they_say(
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_S) == 0
     assert sorted((tmp_path / "out.txt").read_text().splitlines()) == sorted(handled)
+
+
+def test_the_test_on_kafka_of_the_guide_passes(tmp_path: Path) -> None:
+    """A user's app, handler and worker, on a real broker, in a test that is copied as it is."""
+    for block in blocks((REPOSITORY / "docs/guide/testing.md").read_text()):
+        if block.file in {"billing.py", "test_on_kafka.py"}:
+            (tmp_path / block.file).write_text(block.text)
+    with broker_of_the_page(tmp_path) as shell:
+        for _ in range(2):  # the topic is there the second time
+            command = ["pytest", "-q", *plugin_arguments(), "test_on_kafka.py"]
+            assert "1 passed" in run(command, tmp_path, **shell)
 
 
 @contextmanager

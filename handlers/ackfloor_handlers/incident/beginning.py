@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from ackfloor import AckfloorError
+from ackfloor import AckfloorError, KafkaUnreachable
 from ackfloor_handlers.incident.outside import FOLDER, LOCKED_ROW, WAREHOUSE_DOWN
 
 TOPICS = ("payments", "parcels", "points", "mails", "searches")
@@ -20,6 +20,7 @@ PARTITIONS = 1
 RECORDS = 200
 CUSTOMERS = tuple(f"customer-{number}" for number in range(10))
 _ANSWER_S = 60.0
+_FIRST_ANSWER_S = 10.0
 
 #: Topic, key and value.
 Record = tuple[str, str | None, object]
@@ -48,9 +49,11 @@ def begin(servers: str, seed: int) -> None:
     """Create the topics, break what is outside, and write the records.
 
     Raises:
+        KafkaUnreachable: no broker answers; nothing is begun.
         KafkaException: the broker refused.
         NotConfirmed: it did not answer.
     """
+    _check_answers(servers)
     chance = random.Random(seed)  # noqa: S311 -- the same incident for the same seed
     FOLDER.mkdir(exist_ok=True)
     WAREHOUSE_DOWN.touch()
@@ -64,6 +67,19 @@ def begin(servers: str, seed: int) -> None:
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     write(servers, records(chance))
+
+
+def _check_answers(servers: str) -> None:
+    """Refuse servers of which none answers; the client would report it 20 times a second."""
+    try:
+        AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(
+            timeout=_FIRST_ANSWER_S
+        )
+    except KafkaException as exc:
+        raise KafkaUnreachable(
+            f"no broker answers at {servers} within {_FIRST_ANSWER_S:g} s: begin with "
+            "`export ACKFLOOR_BOOTSTRAP_SERVERS=$(ackfloor broker up)`, in every terminal"
+        ) from exc
 
 
 def write(servers: str, given: Iterable[Record]) -> None:

@@ -32,7 +32,9 @@ breaker_app = Commands(
     name="breaker", help="The circuit breakers of a run's handlers.", no_args_is_help=True
 )
 
-_Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
+_Handler = Annotated[
+    str, typer.Argument(metavar="HANDLER", help="The handler, as `handlers ls` prints it.")
+]
 _For = Annotated[
     str | None,
     typer.Option(

@@ -33,7 +33,9 @@ handlers_app = Commands(
 )
 handlers_app.command()(ls)
 
-_Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
+_Handler = Annotated[
+    str, typer.Argument(metavar="HANDLER", help="The handler, as `handlers ls` prints it.")
+]
 _For = Annotated[
     str | None,
     typer.Option(

@@ -43,7 +43,9 @@ lanes_app = Commands(
 )
 lanes_app.command()(ls)
 
-_Handler = Annotated[str, typer.Argument(metavar="HANDLER", help="The handler's name.")]
+_Handler = Annotated[
+    str, typer.Argument(metavar="HANDLER", help="The handler, as `handlers ls` prints it.")
+]
 _Reason = Annotated[str, typer.Option(help="Why, for the workers' log.")]
 
 

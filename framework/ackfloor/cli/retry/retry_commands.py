@@ -97,8 +97,8 @@ def show(
         str,
         typer.Argument(
             metavar="TOPIC[/PARTITION/OFFSET]",
-            help="A retry topic, or one record of it in full; a record of a source topic is looked "
-            "for in its retry topics.",
+            help="A retry topic, as `retry ls` prints it, or one record of it in full; a record of "
+            "a source topic is looked for in its retry topics.",
         ),
     ],
     wanted: FilterOptions,

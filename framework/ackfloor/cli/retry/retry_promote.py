@@ -45,8 +45,8 @@ _Places = Annotated[
     list[str],
     typer.Argument(
         metavar="TOPIC[/PARTITION/OFFSET]...",
-        help="A retry topic, or single records of one, as `retry show` prints them; or records "
-        "of a source topic that block a key or partition.",
+        help="A retry topic, as `retry ls` prints it, or single records of one, as `retry show` "
+        "does; or records of a source topic that block a key or partition.",
     ),
 ]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many it would be.")]

@@ -63,7 +63,7 @@ class Command(TyperCommand):
 
         Raises:
             typer.BadParameter: an option of one value is given more than once, or is empty; a text
-                is not UTF-8.
+                is not UTF-8; something is missing, which is told with its help.
         """
         if not ctx.resilient_parsing:  # shell completion: the line is incomplete
             values, _, given = self.make_parser(ctx).parse_args(args=list(args))
@@ -76,7 +76,12 @@ class Command(TyperCommand):
                     raise typer.BadParameter(why, ctx, option)
             for parameter in self.params:
                 _refuse_broken_text(ctx, parameter, values.get(parameter.name))
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as refused:
+            # Only what is missing comes without a reason. The name alone says not what to give.
+            refused.message = refused.message or getattr(refused.param, "help", None) or ""
+            raise
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 -- lists wrap it
         """The first sentence of the help, in full."""

@@ -30,14 +30,16 @@ PlacesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="TOPIC[/PARTITION/OFFSET]...",
-        help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
+        help="A dead-letter topic, as `dlq groups` prints it, or single dead letters of one, as "
+        "`dlq ls` does.",
     ),
 ]
 OptionalPlacesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[TOPIC[/PARTITION/OFFSET]]...",
-        help="A dead-letter topic, or single dead letters of one, as `dlq ls` prints them.",
+        help="A dead-letter topic, as `dlq groups` prints it, or single dead letters of one, as "
+        "`dlq ls` does.",
         show_default="those of --group",
     ),
 ]

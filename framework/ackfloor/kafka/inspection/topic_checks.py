@@ -10,6 +10,7 @@ from ackfloor.kafka.topics.topic_requirements import (
     Action,
     TopicFacts,
     TopicPlan,
+    how_to_create,
     plan_topics,
     required_topics,
 )
@@ -58,7 +59,7 @@ def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: in
     check = f"topic {topic}"
     if found is None:
         text = f"handler {spec.name} reads it, and it does not exist, or this user may not see it"
-        return CheckResult(check, "fail", text, "create it, or correct the name")
+        return CheckResult(check, "fail", text, how_to_create(topic))
     if found.replication_factor == 1 and brokers > 1:
         text = f"1 replica on a cluster of {brokers}: if a broker is lost, so are its records"
         return CheckResult(check, "warn", text, "give it more replicas")
@@ -70,7 +71,7 @@ def _result(handler: str, topic: str, found: TopicFacts | None) -> CheckResult:
     check = f"results to {topic}"
     if found is None:
         text = f"handler {handler} publishes to it; it does not exist, or this user may not see it"
-        return CheckResult(check, "fail", text, "create it, or correct the name")
+        return CheckResult(check, "fail", text, how_to_create(topic))
     return CheckResult(check, "ok", f"from handler {handler}, partitions: {found.partitions}")
 
 

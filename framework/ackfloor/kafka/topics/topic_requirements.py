@@ -127,8 +127,19 @@ def _check_existing(specs: Sequence[HandlerSpec], existing: Mapping[str, TopicFa
         topic,
         f"the topic does not exist (or this user may not see it){more}, and {what} are never "
         "created",
-        "create them, or correct the names" if others else "create it, or correct the name",
+        how_to_create(None if others else topic),
     )
+
+
+def how_to_create(topic: str | None) -> str:
+    """The fix for a topic that does not exist, with the command for brokers of `broker up`.
+
+    Args:
+        topic: its name; None for several.
+    """
+    if topic is None:
+        return "create them (on a local Kafka `ackfloor broker topic` does), or correct the names"
+    return f"create it (on a local Kafka `ackfloor broker topic {topic}` does), or correct the name"
 
 
 def _of_source(

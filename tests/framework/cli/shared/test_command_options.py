@@ -85,6 +85,24 @@ def test_text_that_is_not_utf_8_is_refused(path: str, parameter: Any) -> None:
     assert "'caf\\xe9' is not UTF-8" in ended.stderr
 
 
+def _needed() -> list[Any]:
+    """The first argument of each command that has one which must be given."""
+    return [
+        pytest.param(path, command.params[0], id=path)
+        for path, command in COMMANDS.items()
+        if command.params and command.params[0].required
+    ]
+
+
+@pytest.mark.parametrize(("path", "parameter"), _needed())
+def test_what_is_missing_is_told_with_what_it_is(path: str, parameter: Any) -> None:
+    """`Missing argument 'HANDLER'` alone leads nowhere: its help names where to find one."""
+    ended = invoked(*path.split()[1:])
+    assert ended.exit_code == 2, ended.output
+    assert parameter.help
+    assert f"Missing argument '{parameter.metavar}'. {parameter.help}" in ended.stderr
+
+
 def test_a_variable_that_is_not_utf_8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It reaches the same places as the option."""
     monkeypatch.setenv("ACKFLOOR_GROUP", "caf\udce9")

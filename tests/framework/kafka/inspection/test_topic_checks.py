@@ -34,6 +34,9 @@ def test_without_its_source_nothing_more_is_said_of_a_handler() -> None:
     (only,) = told({}).values()
     assert only.state == "fail"
     assert "handler bill reads it" in only.detail
+    assert only.fix == (
+        "create it (on a local Kafka `ackfloor broker topic orders` does), or correct the name"
+    )
 
 
 def test_a_topic_of_results_is_there_or_not() -> None:
@@ -54,6 +57,7 @@ def test_a_topic_of_results_is_there_or_not() -> None:
 
     missing = found({"orders": SOURCE})
     assert [(each.check, each.state) for each in missing[1:]] == [("results to invoices", "fail")]
+    assert "`ackfloor broker topic invoices`" in missing[1].fix
     there = found({"orders": SOURCE, "invoices": TopicFacts(2, 1)})
     assert there[1] == CheckResult("results to invoices", "ok", "from handler bill, partitions: 2")
     assert len(there) > 2

@@ -197,7 +197,8 @@ def test_a_missing_topic_of_results_is_refused() -> None:
         asked("orders", "returns", "refunds")
     assert str(refused.value) == (
         "handlers.bill.to='invoices': the topic does not exist (or this user may not see it), and "
-        "topics of results are never created; create it, or correct the name"
+        "topics of results are never created; create it (on a local Kafka `ackfloor broker topic "
+        "invoices` does), or correct the name"
     )
     with pytest.raises(TopicsMissing) as refused:
         asked("orders", "refunds")
@@ -205,6 +206,9 @@ def test_a_missing_topic_of_results_is_refused() -> None:
     assert told.startswith("handlers.bill.to='invoices': the topic does not exist")
     assert "nor does 'returns' of handler refund" in told
     assert "source topics and topics of results are never created" in told
+    assert told.endswith(
+        "create them (on a local Kafka `ackfloor broker topic` does), or correct the names"
+    )
     asked("orders", "returns", "refunds", "invoices")
 
 
