@@ -20,6 +20,7 @@ from ackfloor.launch import Launch
 from ackfloor.runtime.loop.worker_assembly import Topology
 from ackfloor.settings import Settings, sections_of
 from tests.framework.kafka.wire import fresh, make_topic, options
+from tests.structure.sources import REPOSITORY
 
 SOURCE = TopicFacts(6, 3, {"max.message.bytes": "2000000"})
 
@@ -162,8 +163,10 @@ def test_a_tier_that_left_the_policy_is_still_consumed() -> None:
 
 def test_a_missing_source_is_refused() -> None:
     """Source topics are never created."""
-    with pytest.raises(TopicsMissing, match=r"'orders'.*never created"):
+    with pytest.raises(TopicsMissing, match=r"'orders'.*never created") as refused:
         plans({})
+    page = (REPOSITORY / "docs/guide/troubleshooting.md").read_text()
+    assert f"error: {refused.value}\n" in page
 
 
 def test_all_missing_sources_are_named_at_once() -> None:
