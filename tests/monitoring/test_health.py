@@ -42,6 +42,22 @@ def idle(seconds: int) -> WorkerFacts:
     return WorkerFacts(SNAPSHOT, joined=True, turn_age_s=seconds)
 
 
+def test_a_worker_that_waits_for_a_dead_one_says_so() -> None:
+    """A record that kills its worker is seen so long before it is dead-lettered."""
+    waiting = WorkerFacts(snapshot(partitions=()))
+
+    def told(facts: WorkerFacts) -> str:
+        (reason,) = judge({0: facts}, NOW_MS, 1).reasons
+        return reason.message
+
+    assert told(waiting) == "has no assignment from the group"
+    assert told(replace(waiting, ends=1, ended_s=17.4)) == (
+        "has no assignment from the group; 1 process before it ended, the last one 17 s ago: the "
+        "run's log says with which records"
+    )
+    assert "; 2 processes before it ended" in told(replace(waiting, ends=2, ended_s=3.0))
+
+
 @pytest.mark.parametrize(
     ("facts", "live", "ready", "checks"),
     [

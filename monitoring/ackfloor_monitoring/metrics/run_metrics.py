@@ -84,6 +84,8 @@ class RunMetrics:
         #: Since when each of them has reported, without a break, that its event loop is blocked.
         self._blocked_s: dict[int, float] = {}
         self._gone_s: dict[int, float] = {}
+        #: How many processes of each worker have ended, and when the last one did.
+        self._ends: dict[int, tuple[int, float]] = {}
         #: A worker, or None for the run itself -> why it can't start yet.
         self._waits: dict[int | None, str] = {}
         self._worker_exits = 0
@@ -155,11 +157,13 @@ class RunMetrics:
         # No other thread changes them: they are read and added up before others have to wait.
         last = self._reports.get(worker)
         ended = self._user_ended if last is None else self.user_totals().counted(last.user)
+        now_s = self._monotonic()
         with self._lock:
             self._reports.pop(worker, None)
             self._user_ended = ended
             self._blocked_s.pop(worker, None)
-            self._gone_s.setdefault(worker, self._monotonic())
+            self._gone_s.setdefault(worker, now_s)
+            self._ends[worker] = (self._ends.get(worker, (0, 0.0))[0] + 1, now_s)
             self._refused.discard(worker)
             self._worker_exits += 1
 
@@ -206,11 +210,13 @@ class RunMetrics:
             if self._waits.get(None):
                 facts = {n: WorkerFacts(waits=self._waits[None]) for n in range(self._workers)}
             for worker, report in self._reports.items():
-                waits = self._waits.get(worker, "")
+                ends, last_s = self._ends.get(worker, (0, now_s))
                 facts[worker] = WorkerFacts(
                     report.snapshot,
                     report.joined,
-                    waits=waits,
+                    ends=ends,
+                    ended_s=now_s - last_s,
+                    waits=self._waits.get(worker, ""),
                     turn_age_s=now_s - self._turned_s[worker],
                     blocked_s=now_s - self._blocked_s.get(worker, now_s),
                 )

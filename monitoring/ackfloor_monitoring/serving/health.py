@@ -47,6 +47,8 @@ class WorkerFacts:
         snapshot: its newest one, None before the first.
         joined: the group has given it an assignment, maybe an empty one.
         gone_s: how long ago its process ended, None while one runs.
+        ends: how many processes before it have ended.
+        ended_s: how long ago the last of them did.
         waits: why it, or the run, can't start yet: no broker answers, or lets it in.
         turn_age_s: how long ago its loop made its last turn.
         blocked_s: for how long it has reported that its event loop is blocked. All ages are by a
@@ -56,6 +58,8 @@ class WorkerFacts:
     snapshot: Snapshot | None = None
     joined: bool = False
     gone_s: float | None = None
+    ends: int = 0
+    ended_s: float = 0.0
     waits: str = ""
     turn_age_s: float = 0.0
     blocked_s: float = 0.0
@@ -144,7 +148,8 @@ def _of_snapshot(
     if snapshot.state != "running":
         yield HealthReason("state", worker, f"is {snapshot.state}")
     elif not facts.joined and not snapshot.partitions:
-        yield HealthReason("assignment", worker, "has no assignment from the group")
+        text = f"has no assignment from the group{_before(facts)}"
+        yield HealthReason("assignment", worker, text)
     for fault in snapshot.faults:
         message = f"{fault.subject}: {fault.message}{_next_trial(fault, snapshot)}"
         limit_s = _blocked_limit_s(snapshot, rules)
@@ -157,6 +162,17 @@ def _of_snapshot(
             why = handler.held_reason or "no reason given"
             text = f"handler {handler.name} is paused for another {handler.held_for_s:.1f} s: {why}"
             yield HealthReason("held", worker, text)
+
+
+def _before(facts: WorkerFacts) -> str:
+    """What became of the processes before this one: the group may wait for one that died."""
+    if not facts.ends:
+        return ""
+    what = "process" if facts.ends == 1 else "processes"
+    return (
+        f"; {facts.ends} {what} before it ended, the last one {facts.ended_s:.0f} s ago: the "
+        "run's log says with which records"
+    )
 
 
 def _next_trial(fault: Fault, snapshot: Snapshot) -> str:

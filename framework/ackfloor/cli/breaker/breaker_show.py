@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -117,7 +118,7 @@ def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
         running = f", {facts['allowed'] + facts['beyond']:,} run"
     if facts["since"] is not None:
         in_a_row = f"{facts['failing']} failed in a row" if facts["failing"] else ""
-        why = "; ".join(filter(None, (in_a_row, facts["error"])))
+        why = "; ".join(filter(None, (in_a_row, _short(facts["error"]))))
     return {
         "handler": facts["handler"],
         "state": facts["state"].replace("_", " "),
@@ -128,6 +129,11 @@ def _cells(facts: Mapping[str, Any]) -> dict[str, Any]:
         "forced": _forced(facts),
         "why": why,
     }
+
+
+def _short(error: str) -> str:
+    """An error without the modules of its class: a table has room for the rest then."""
+    return re.sub(r"^(?:\w+\.)+(?=\w+(?:: |$))", "…", error)
 
 
 def _forced(facts: Mapping[str, Any]) -> str:

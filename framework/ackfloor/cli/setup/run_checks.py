@@ -12,6 +12,9 @@ from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.operations.run_client import ControlFailed, read_readiness, unreported, workers_of
 from ackfloor.settings.app_sections import section_name
 
+#: What `/readyz` calls reasons of a worker itself: to them no other command has more to say.
+_OF_WORKERS = frozenset({"workers", "state", "assignment", "kafka"})
+
 
 def of_run(
     run: str, source: SettingsSource, group: str | None, *, named: bool
@@ -81,9 +84,11 @@ def _versions(check: str, state: Mapping[str, Any]) -> Iterator[CheckResult]:
 
 def _reasons(check: str, readiness: Mapping[str, Any], bad: State) -> Iterator[CheckResult]:
     """Why it is not ready: each reason once, with the workers that have it."""
-    workers: dict[str, list[int]] = {}
+    workers: dict[tuple[bool, str], list[int]] = {}
     for reason in readiness.get("reasons", ()):
-        workers.setdefault(reason["message"], []).append(reason["worker"])
-    for message, numbers in workers.items():
+        own = reason["check"] in _OF_WORKERS
+        workers.setdefault((own, reason["message"]), []).append(reason["worker"])
+    for (own, message), numbers in workers.items():
         text = f"worker {', '.join(map(str, numbers))}: {message}"
-        yield CheckResult(check, bad, text, "`ackfloor status` has the next command")
+        fix = "the run's log says why" if own else "`ackfloor status` has the next command"
+        yield CheckResult(check, bad, text, fix)

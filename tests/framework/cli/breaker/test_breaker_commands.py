@@ -36,7 +36,7 @@ OPEN = BreakerSnapshot(
     state="slow_start",
     since_ms=NOW_MS - 60_000,
     failing=50,
-    error="BankDown: no route",
+    error="bank.client.BankDown: no route",
     allowed=4,
     next_trial_s=1.5,
     withheld=1_200,
@@ -83,7 +83,7 @@ def test_breakers_that_are_alike_share_a_row(listen: str) -> None:
     assert tuple(rows[0]) == COLUMNS
     assert rows[1] == {
         "handler": "bill", "workers": [1], "state": "slow_start",
-        "since": "2023-11-14T22:12:20Z", "failing": 50, "error": "BankDown: no route",
+        "since": "2023-11-14T22:12:20Z", "failing": 50, "error": "bank.client.BankDown: no route",
         "allowed": 4, "beyond": 0, "concurrency": 64, "next_trial_s": 0.5, "withheld": 1_200,
         "withheld_most": 12_500, "full": False, "forced": "", "forced_reason": "",
         "forced_for_s": None,
@@ -102,7 +102,7 @@ def test_a_table_says_it_in_words(listen: str) -> None:
     assert "Boom" not in same
     for text in (
         "slow start", "2023-11-14T22:12:20Z", "4 of 64", "1,200 of 12,500", "500ms",
-        "50 failed in a row; BankDown: no route",
+        "50 failed in a row; …BankDown: no route",
     ):  # fmt: skip
         assert text in opened
     assert "closed for 9m59s: let them go" in forced

@@ -76,6 +76,19 @@ def test_why_a_run_is_not_ready_is_told_once_for_all_its_workers(run: Run) -> No
     assert any("3 lanes are blocked" in note for note in notes)
 
 
+def test_a_worker_that_waits_for_a_dead_process_leads_to_the_log(run: Run) -> None:
+    """`status` leads here: to lead back there would be a circle."""
+    run.metrics.worker_gone(1)
+    worker = WorkerMetrics()
+    worker.snapshot(snapshot(handlers=(), partitions=()))
+    run.metrics.update(1, worker.report())
+    (found,) = (each for each in of_run(run.listen, None, None, named=True) if each.fix)
+    assert found.detail.startswith(
+        "worker 1: has no assignment from the group; 1 process before it ended, the last one 0 s "
+    )
+    assert found.fix == "the run's log says why"
+
+
 def test_a_worker_of_another_version_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an upgrade in place a worker that was replaced is newer than its run."""
     monkeypatch.setattr(worker_metrics, "__version__", "9.9.9")
