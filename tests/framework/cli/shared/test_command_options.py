@@ -86,7 +86,7 @@ def test_text_that_is_not_utf_8_is_refused(path: str, parameter: Any) -> None:
 
 
 def _needed() -> list[Any]:
-    """The first argument of each command that has one which must be given."""
+    """The first argument or option of each command that has one which must be given."""
     return [
         pytest.param(path, command.params[0], id=path)
         for path, command in COMMANDS.items()
@@ -100,7 +100,10 @@ def test_what_is_missing_is_told_with_what_it_is(path: str, parameter: Any) -> N
     ended = invoked(*path.split()[1:])
     assert ended.exit_code == 2, ended.output
     assert parameter.help
-    assert f"Missing argument '{parameter.metavar}'. {parameter.help}" in ended.stderr
+    kind = parameter.param_type_name
+    name = parameter.metavar if kind == "argument" else parameter.opts[0]
+    assert f"Missing {kind} '{name}'" in ended.stderr
+    assert f". {parameter.help}\n" in ended.stderr
 
 
 def test_a_variable_that_is_not_utf_8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
