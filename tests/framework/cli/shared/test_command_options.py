@@ -155,7 +155,9 @@ def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> No
     """All of them must be there, as the filter says."""
     meant: list[DeadLetterFilter] = []
 
-    def look(_self: object, _places: object, wanted: DeadLetterFilter, *_: object) -> list[object]:
+    def look(
+        _self: object, _places: object, wanted: DeadLetterFilter, *_: object, **_more: object
+    ) -> list[object]:
         meant.append(wanted)
         return []
 
