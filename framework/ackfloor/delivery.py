@@ -6,8 +6,9 @@ change with any version. A test may pass any object with these members to a hand
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from ackfloor.core.records.record import Headers, Origin
 
@@ -82,6 +83,41 @@ class Delivery(Protocol):
     @property
     def deadline_s(self) -> float | None:
         """When the consume timeout ends, in seconds of the monotonic clock; None for never."""
+
+    # What goes with the acknowledgement.
+
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] = (),
+        partition: int | None = None,
+    ) -> bool:
+        """Publish a record in the transaction that settles this one: both, or neither.
+
+        Only in a handler with `output="exactly_once"`. It returns at once: the record is held until
+        this one's outcome is known, and written then if it was handled. What an attempt that fails
+        has published is dropped.
+
+        Args:
+            topic: the topic to write to, which must exist.
+            value: bytes and str as they are, a pydantic model or anything JSON can hold as
+                JSON, None as a tombstone.
+            key: bytes, or text to be written in UTF-8.
+            headers: by name, or (name, value) pairs in order where a name repeats; text is
+                written in UTF-8.
+            partition: where to write it; None: the key decides, and without a key the client.
+
+        Returns:
+            True if it is held, False if the delivery has already ended.
+
+        Raises:
+            OutputTooLarge: what this delivery has published is more than one transaction may hold
+                (10,000 records, 32 MiB).
+            RuntimeError: the handler has no `output="exactly_once"`.
+        """
 
     # Answers, under manual ack or in a batch. Elsewhere these raise `RuntimeError`.
 

@@ -17,6 +17,7 @@
     │   ├── RedriveBusy            another job works on the same dead letters: 1
     │   ├── DecodeError            the bytes are not a valid value: dead-lettered
     │   └── DecoderUnavailable     a decoder's dependency is away: the record stays open
+    ├── OutputTooLarge             `delivery.publish` was given more than one transaction may hold
     ├── SettingError               (a ValueError) `field=value: why; fix`, raised by the core
     └── Outcome                    raised by handlers to say how a delivery ends
         ├── Retry                  park it for another delivery
@@ -33,6 +34,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
+from ackfloor.core.records.output import OutputTooLarge
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.setting_error import SettingError
 
@@ -50,6 +52,7 @@ __all__ = [
     "MissingExtra",
     "NotReady",
     "Outcome",
+    "OutputTooLarge",
     "Pause",
     "PublishFailed",
     "PublishNotAwaited",

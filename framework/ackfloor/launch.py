@@ -25,6 +25,7 @@ from ackfloor.app import App
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.declare.broadcast_mode import check_settings
 from ackfloor.declare.codec import make_decoder
+from ackfloor.declare.exactly_once import with_transactions
 from ackfloor.declare.flood_guard import FIX, WHY
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.declare.signature import read_signature, result_hint
@@ -105,6 +106,7 @@ class Launch:
             sections_of(app.group, app.options), flags=flags, config=config, file=file, above=above
         )
         handlers = settings.applied(app.handlers)
+        settings = with_transactions(settings, handlers)
         if app.broadcast:
             check_settings(settings, handlers)
         if not handlers:

@@ -1,6 +1,6 @@
 """CommittedOutputs: the reader of the output topics, who sees what is committed and nothing else.
 
-It holds the rule `once`: a record that was handled has each of its outputs there once, all of one
+It holds the rule 14: a record that was handled has each of its outputs there once, all of one
 attempt and of one transaction; one that was discarded, parked or dead-lettered has none there; and
 a lane's are in the lane's order. A record that is parked leaves its lane where nothing holds that,
 and has no place in its order from then on.
@@ -48,18 +48,18 @@ class CommittedOutputs:
         """A record is in a retry or dead-letter topic."""
         if self.expected(uid):
             self._watch.check(
-                "once", uid not in self._seen, f"{uid} is parked in {topic}, and has outputs"
+                "14", uid not in self._seen, f"{uid} is parked in {topic}, and has outputs"
             )
 
     def written(self, uid: int, delivery: Delivery, record: MemoryRecord) -> None:
         """An output is committed."""
         said, seen = read_output(record.value()), self._seen.setdefault(uid, [])
         check = self._watch.check
-        check("once", said.uid == uid, f"{said} is committed with the acknowledgement of {uid}")
+        check("14", said.uid == uid, f"{said} is committed with the acknowledgement of {uid}")
         numbers = [other.number for other in seen]
-        check("once", said.number not in numbers, f"{said} is committed after {seen}")
-        check("once", said.number == len(seen), f"{said} is committed before what precedes it")
-        check("once", all(o.start == said.start for o in seen), f"{said} is committed after {seen}")
+        check("14", said.number not in numbers, f"{said} is committed after {seen}")
+        check("14", said.number == len(seen), f"{said} is committed before what precedes it")
+        check("14", all(o.start == said.start for o in seen), f"{said} is committed after {seen}")
         if not seen:
             self._check_order(uid, delivery)
         seen.append(said)
@@ -75,7 +75,7 @@ class CommittedOutputs:
         newest, batch = self._newest.get(lane, (-1, None))
         together = batch is not None and place.offset in [d.origin.offset for d in batch.items]
         self._watch.check(
-            "once",
+            "14",
             place.offset > newest or together,
             f"the outputs of {uid}, offset {place.offset} of its lane, are committed after those "
             f"of offset {newest}",
@@ -88,7 +88,7 @@ class CommittedOutputs:
         for uid in uids:
             count = len(self._seen[uid])
             self._watch.check(
-                "once", count == self.expected(uid), f"{count} outputs of {uid} are committed"
+                "14", count == self.expected(uid), f"{count} outputs of {uid} are committed"
             )
 
     def check_end(self, uid: int, fate: str) -> None:
@@ -98,5 +98,5 @@ class CommittedOutputs:
             most = expected if fate == "handled" else 0
             seen = self._seen.get(uid, [])
             self._watch.check(
-                "once", len(seen) == most, f"{uid} is {fate}, and its outputs are {seen}"
+                "14", len(seen) == most, f"{uid} is {fate}, and its outputs are {seen}"
             )

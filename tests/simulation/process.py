@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,8 +20,6 @@ from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.core.state.assignment import HandlerRules
-from ackfloor.core.state.rule_changes import Reloaded
 from ackfloor.core.state.snapshot import Snapshot
 from ackfloor.runtime.loop.worker_assembly import Outside, Worker
 from ackfloor.runtime.supervision.in_flight_memory import RecordId
@@ -92,6 +89,8 @@ def handler_options(number: int, plan: HandlerPlan) -> dict[str, Any]:
         "breaker": breaker_of(plan.breaker),
         "ack": "manual" if plan.manual else "auto",
     }
+    if plan.outputs:
+        options["output"] = "exactly_once"
     if plan.rate_per_s:
         options["rate"] = f"{plan.rate_per_s}/s"
     if plan.on_failure == "quarantine":
@@ -129,17 +128,10 @@ class News(deque[T]):
 class SimEngine(Engine):
     """The engine, with what it takes shown to the watch."""
 
-    def __init__(
-        self, watch: Watch, life: Life, handlers: Iterable[HandlerRules], *args: Any, **kwargs: Any
-    ) -> None:
-        super().__init__(watch.with_outputs(handlers), *args, **kwargs)
+    def __init__(self, watch: Watch, life: Life, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._watch = watch
         self._life = life
-
-    def reload(self, reloaded: Reloaded, now: Now) -> None:
-        """As the engine."""
-        handlers = tuple(self._watch.with_outputs(reloaded.handlers))
-        super().reload(replace(reloaded, handlers=handlers), now)
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """As the engine."""

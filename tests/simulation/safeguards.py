@@ -27,13 +27,13 @@ class Safeguard:
 
     Attributes:
         name: what it sees to.
-        invariant: the number of the invariant of the contract, or the name of the rule.
+        invariant: the number of the invariant of the contract.
         place: "module:Class.function" or "module:function".
         without: given the function, what stands in its place.
     """
 
     name: str
-    invariant: int | str
+    invariant: int
     place: str
     without: Callable[[Original], Original]
 
@@ -638,30 +638,27 @@ SAFEGUARDS: tuple[Safeguard, ...] = (
         "core.queues.lanes:Lanes.drop_last",
         _drops_any,
     ),
-)
-#: Those of outputs: the core and the simulation have them, and no handler can publish any yet.
-OF_OUTPUTS: tuple[Safeguard, ...] = (
     Safeguard(
         "a lane's outputs keep its order",
-        "once",
+        14,
         "core.outbox.transactional_outbox:lane_of",
         _always(value=None),
     ),
     Safeguard(
         "the outputs of an attempt that failed are dropped",
-        "once",
+        14,
         "core.records.tracked_delivery:TrackedDelivery.again",
         _keeps_outputs,
     ),
     Safeguard(
         "a record with outputs is settled with them",
-        "once",
+        14,
         "core.outbox.held_outputs:HeldOutputs.take",
         _settled_before_its_outputs,
     ),
     Safeguard(
         "all outputs of a record go together",
-        "once",
+        14,
         "core.outbox.transactional_outbox:together",
         _first_by_itself,
     ),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.simulation.delays import delayed, is_comparable
 from tests.simulation.outages import Found, found_in, misses
 from tests.simulation.plan import FAULTS, Plan, make_plan
-from tests.simulation.safeguards import OF_OUTPUTS, SAFEGUARDS, Safeguard
+from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
 from tests.simulation.watch import RULES, STATES
 from tests.simulation.world import Result, play
@@ -33,8 +33,6 @@ ENOUGH = 100
 COLLECTED = 10
 #: Seeds within which the lack of a safeguard must be noticed, in the mean.
 MOST_SEEDS = 500
-#: What is taken out, one at a time.
-TAKEN_OUT = (*SAFEGUARDS, *OF_OUTPUTS)
 
 
 class Tried(NamedTuple):
@@ -192,7 +190,7 @@ def trace_seed(seed: int) -> int:
 
 
 def _caught_from(number: int, first: int) -> tuple[int, int, tuple[int, str] | None]:
-    return number, first, caught(TAKEN_OUT[number], first)
+    return number, first, caught(SAFEGUARDS[number], first)
 
 
 def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
@@ -202,7 +200,7 @@ def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         tasks = [
             pool.submit(_caught_from, number, first)
-            for number in range(len(TAKEN_OUT))
+            for number in range(len(SAFEGUARDS))
             for first in firsts
         ]
         for task in tasks:
@@ -213,7 +211,7 @@ def run_safeguards(firsts: Sequence[int], jobs: int) -> int:
             rules.setdefault(number, "never" if found is None else found[1])
     missed = 0
     print("| safeguard | invariant | seeds until noticed | first noticed by |\n|---|--:|--:|---|")
-    for number, safeguard in enumerate(TAKEN_OUT):
+    for number, safeguard in enumerate(SAFEGUARDS):
         mean = sum(seeds[number]) / len(seeds[number])
         missed += mean > MOST_SEEDS
         counts = ", ".join(

@@ -11,8 +11,8 @@ The numbers of the rules are those of the invariants in docs/simulation.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackfloor import Delivery
@@ -24,7 +24,6 @@ from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.parking.transaction import Transaction
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.record import CommitPosition, StartPosition, TopicPartition
-from ackfloor.core.state.assignment import HandlerRules
 from ackfloor.testing.memory.consumer_groups import Committed
 from ackfloor.testing.memory.memory_log import MemoryRecord
 from tests.simulation.committed_outputs import CommittedOutputs
@@ -33,7 +32,7 @@ from tests.simulation.life import Life
 from tests.simulation.plan import Act, Plan
 
 #: The rules that are looked at in every hundred runs.
-RULES = (*map(str, range(1, 14)), "accounts", "once", "rate")
+RULES = (*map(str, range(1, 15)), "accounts", "rate")
 #: The states that a record can be in: not started, in its handler, in its handler beyond its end,
 #: on its way or waiting for its next delivery, and three ends.
 STATES = ("produced", "running", "overdue", "waiting", "handled", "discarded", "dead")
@@ -178,12 +177,6 @@ class Watch:
                 rule, f"{what} (at {self._hub.now_s - FIRST_S:.3f} s)"
             )
             raise self.broken
-
-    def with_outputs(self, handlers: Iterable[HandlerRules]) -> Iterator[HandlerRules]:
-        """The handlers' rules, with what the plan says of their outputs."""
-        for rules in handlers:
-            number = int(rules.name[1:])
-            yield replace(rules, exactly_once=self._plan.handlers[number].outputs > 0)
 
     # Records.
 

@@ -427,6 +427,29 @@ PROMISES: tuple[Promise, ...] = (
         ("of a lost partition nothing is committed",),
         ("test_who_was_thrown_out_undoes_no_commit_of_a_later_owner",),
     ),
+    Promise(
+        "P35",
+        "What a delivery publishes is committed with its record's acknowledgement, or not at all.",
+        ("14", "10"),
+        (
+            "the outputs of an attempt that failed are dropped",
+            "a record with outputs is settled with them",
+            "all outputs of a record go together",
+            "refused outputs are written again",
+        ),
+        (
+            "test_no_kill_loses_or_doubles_an_output",
+            "test_outputs_are_there_once_with_their_acknowledgement",
+            "test_a_rebalance_under_load_doubles_no_output",
+        ),
+    ),
+    Promise(
+        "P36",
+        "A lane's outputs are committed in its order.",
+        ("14",),
+        ("a lane's outputs keep its order",),
+        ("test_a_rebalance_under_load_doubles_no_output",),
+    ),
 )
 
 

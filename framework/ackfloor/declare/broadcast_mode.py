@@ -34,6 +34,13 @@ def in_broadcast(spec: HandlerSpec) -> HandlerSpec:
         )
     if spec.rate_per_s is not None:
         raise rate_refused(spec)
+    if spec.exactly_once:
+        raise ConfigError(
+            f"handlers.{spec.name}.output",
+            spec.output,
+            "nothing is committed in broadcast mode, so there is nothing to write an output with",
+            "leave it out, and use `await app.publish(...)`",
+        )
     if spec.patterns:
         raise ConfigError(
             f"handlers.{spec.name}.topics",

@@ -160,6 +160,10 @@ class Router:
                 for the retry topics at a drip; default 50; None for none.
             guard: deprecated and ignored, but that None, False or `FloodGuard(enabled=False)`
                 means `breaker=None`.
+            output: "exactly_once" writes what it publishes with `delivery.publish`, returns or
+                yields (`to=`) in one transaction with what settles its record: both or neither;
+                what a failed attempt has published is dropped. Default "at_least_once". It
+                implies parking="transactional". Not with executor="process" or an encoder.
             dead_letter_on: exceptions that no redelivery will cure, matched by isinstance.
             ack: "auto" (default): return settles; "manual": the delivery is answered by hand.
             max_extend: how far after its start `delivery.extend` may move a deadline.

@@ -30,6 +30,8 @@ from ackfloor.core.values.sizes import parse_size
 from ackfloor.declare.codec import Decoder, SchemaDecoder
 from ackfloor.declare.fair_key import FairKey, kafka_key, why_unfit
 from ackfloor.declare.flood_guard import FIX, WHY, FloodGuard
+from ackfloor.declare.outgoing import make_output
+from ackfloor.declare.output_mode import OutputMode, check_output
 from ackfloor.declare.result_topic import To, checked
 from ackfloor.declare.signature import check_function
 from ackfloor.delivery import Delivery
@@ -69,6 +71,7 @@ class HandlerOptions(TypedDict, total=False):
     guard: FloodGuard | bool | None
     dead_letter_on: tuple[type[Exception], ...]
     ack: Ack
+    output: OutputMode
     max_extend: timedelta | str | None
     executor: ExecutorKind
     decoder: Decoder | SchemaDecoder
@@ -101,6 +104,8 @@ class HandlerSpec:
         rate_per_s: how many records the whole group may start, in records a second; None for no
             limit.
         to: where what it returns or yields is published; None for nowhere.
+        output: whether what it publishes through its deliveries, and returns or yields, is written
+            in one transaction with what settles its record ("exactly_once").
         given: the options that were given in code, for telling them from built-in defaults.
     """
 
@@ -127,6 +132,7 @@ class HandlerSpec:
     fairness: Fairness = "key"
     rate_per_s: float | None = None
     to: To[Any] | None = None
+    output: OutputMode = "at_least_once"
     patterns: tuple[str, ...] = ()
     given: frozenset[str] = frozenset()
 
@@ -140,6 +146,7 @@ class HandlerSpec:
         _check_quarantine(self)
         _check_fairness(self)
         _check_results(self)
+        check_output(self)
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -159,6 +166,11 @@ class HandlerSpec:
     def manual(self) -> bool:
         """Whether answers come through the delivery, not by return."""
         return self.ack == "manual"
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether what it publishes is committed with its acknowledgement."""
+        return self.output == "exactly_once"
 
     @property
     def in_place(self) -> bool:
@@ -204,6 +216,8 @@ class HandlerSpec:
             batch_wait_s=self.batch_wait_s,
             fair_key=self.fair_key(),
             rate_per_s=self.rate_per_s,
+            exactly_once=self.exactly_once,
+            make_output=make_output if self.exactly_once else None,
         )
 
 
@@ -233,7 +247,7 @@ def make_spec(
         key: given[key]
         for key in (
             "concurrency", "retry", "dead_letter_on", "ack", "decoder", "process_max_records",
-            "batch", "after_dead_letter", "fairness",
+            "batch", "after_dead_letter", "fairness", "output",
         )
         if key in given
     }  # fmt: skip
@@ -378,7 +392,7 @@ def _check_pattern(name: str, pattern: str) -> None:
 def _check_choices(spec: HandlerSpec) -> None:
     for option, choices in (
         ("ordering", Ordering), ("on_failure", OnFailure), ("ack", Ack),
-        ("after_dead_letter", AfterDeadLetter),
+        ("after_dead_letter", AfterDeadLetter), ("output", OutputMode),
     ):  # fmt: skip
         value, allowed = getattr(spec, option), get_args(choices)
         if value not in allowed:

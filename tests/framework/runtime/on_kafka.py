@@ -34,6 +34,7 @@ from confluent_kafka.admin import (
 
 from ackfloor import App, CircuitBreaker
 from ackfloor.core.records.record import Headers
+from ackfloor.declare.exactly_once import with_transactions
 from ackfloor.errors import ConfigError
 from ackfloor.launch import Launch
 from ackfloor.runtime.executors.event_loop import EventLoopThread
@@ -243,7 +244,7 @@ class OnKafka:
         patience_s: float,
     ) -> None:
         self.watcher = Watcher()
-        settings = Settings.from_code(sections)
+        settings = with_transactions(Settings.from_code(sections), app.handlers)
         off = CircuitBreaker(enabled=False)
         handlers = app.handlers if breakers else [replace(s, breaker=off) for s in app.handlers]
         self.launch = Launch(app, settings, settings.applied(handlers))

@@ -182,7 +182,8 @@ class Transactions:
             parts = together(write)
             writes += parts
             led.update(dict.fromkeys(parts[1:], write))
-        self.under_way = Transaction(tuple(writes), tuple(positions), led)
+        singly = queued[0] in self._oversized
+        self.under_way = Transaction(tuple(writes), tuple(positions), led, singly)
         self._state.commands.append(Transact(self.under_way))
 
     def _chosen(self, now: Now) -> list[PendingWrite]:

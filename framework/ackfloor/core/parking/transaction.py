@@ -30,6 +30,8 @@ class Transaction:
         writes: what it writes, in order.
         positions: what it commits, one of each partition that its records came from.
         led: what it writes along with a dead letter -> that dead letter.
+        singly: each of its writes goes in a request of its own: they were refused for their size,
+            which may have been that of a batch.
         hopeless: writes that the brokers have since reported as impossible. The transactional sink
             looks here between two waits, on any thread, and need not wait for the client.
     """
@@ -37,6 +39,7 @@ class Transaction:
     writes: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
     led: Mapping[PendingWrite, PendingWrite] = field(default_factory=dict)
+    singly: bool = False
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
 
     @property

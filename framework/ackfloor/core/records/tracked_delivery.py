@@ -21,7 +21,7 @@ the two sees the other, so an extension that returned True is always honoured.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ackfloor.core.records.envelope import Envelope, Reason, read_envelope, redriven_key
 from ackfloor.core.records.outcomes import ACKED, Discarded, Failed, Outcome, Rejected, Released
@@ -30,7 +30,7 @@ from ackfloor.core.records.record import Failure, Headers, Headless, Origin, Rec
 from ackfloor.core.values.durations import parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ackfloor.core.queues.lanes import Lane
     from ackfloor.core.records.batch import Batch
@@ -234,6 +234,24 @@ class TrackedDelivery:
         return not self.closed and self.outcome is None
 
     # What it publishes, to be written in one transaction with what settles its record.
+
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        headers: Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]] = (),
+        partition: int | None = None,
+    ) -> bool:
+        """Publish a record together with the acknowledgement; see `ackfloor.Delivery`."""
+        rules = self.assignment.handler.rules
+        if rules.make_output is None:
+            raise RuntimeError(
+                f"handler {rules.name!r} does not publish through its deliveries: register it with "
+                'output="exactly_once", or use `await app.publish(...)`'
+            )
+        return self.hold(rules.make_output(topic, value, key, headers, partition))
 
     def hold(self, output: Output) -> bool:
         """Hold an output until the record's outcome is known.

@@ -26,6 +26,7 @@ from ackfloor.core.queues.handler_queue import HandlerQueue
 from ackfloor.core.queues.handler_rate import HandlerRate
 from ackfloor.core.queues.lanes import Lanes
 from ackfloor.core.queues.usual_time import UsualTime
+from ackfloor.core.records.output import Output
 from ackfloor.core.records.record import ParkedRecord
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.records.tracked_delivery import BEHIND, TAKES_ROOM, TrackedDelivery
@@ -62,6 +63,8 @@ class HandlerRules:
             for no limit.
         exactly_once: what it publishes through a delivery is written in one transaction with what
             settles the record; needs an outbox that writes in transactions.
+        make_output: makes a record to write of what is published: topic, value, key, headers and
+            partition.
     """
 
     name: str
@@ -81,6 +84,7 @@ class HandlerRules:
     fair_key: Callable[[TrackedDelivery], Key | None] | None = None
     rate_per_s: float | None = None
     exactly_once: bool = False
+    make_output: Callable[[str, object, object, object, int | None], Output] | None = None
 
     @property
     def by_hand(self) -> bool:

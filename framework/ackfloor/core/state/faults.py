@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 
 from ackfloor.core.messages.fault_causes import Identity, Trouble, mend_writing
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.state.snapshot import Fault
 
 #: As many are shown at once; of the others the number.
@@ -108,7 +109,10 @@ class Faults:
                 if known is not None:
                     # The brokers report the cause, perhaps since before the first record waited.
                     why, since_ms = known.message, min(since_ms, known.since_ms)
-                message = f"{_counted(records, 'record')} can't be parked: {why}"
+                what = "parked"
+                if isinstance(next(iter(group.members)), OutputWrite):
+                    what = "settled, because what they publish can't be written"
+                message = f"{_counted(records, 'record')} can't be {what}: {why}"
             elif kind == "commit":
                 message = f"{_partitions(group.members)}: {message}"
             yield Fault(kind, subject, message, since_ms, cause, records)

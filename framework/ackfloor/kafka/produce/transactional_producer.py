@@ -43,6 +43,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition
@@ -103,6 +104,8 @@ class Transactor:
         self._id = transactional_id
         self._producer: Producer | None = None
         self._reader: Consumer | None = None
+        #: The topics of outputs that were there.
+        self._known: set[str] = set()
         #: Set once no outcome is needed any more.
         self.dismissed = threading.Event()
         #: When it last began a step of at most two requests (monotonic seconds).
@@ -171,6 +174,7 @@ class Transactor:
             self._failed(exc)
             self._abort(producer)
             if refusals:
+                self._known.difference_update([write.topic for write in refusals])
                 self._discard()
             return TransactionOutcome(
                 str(exc) if isinstance(exc, _Unwritten) else error_text(exc), refusals
@@ -210,6 +214,9 @@ class Transactor:
             if error is not None and error.code() not in PURGED:
                 refusals[write] = Refusal(error_text(error), error.code() in TOO_LARGE)
 
+        refusals.update(self._to_nowhere(producer, transaction, until_s))
+        if refusals:
+            raise _Unwritten(next(iter(refusals.values())).error)
         for write in transaction.writes:
             try:
                 produce(producer, write, partial(delivered, write))
@@ -217,6 +224,12 @@ class Transactor:
                 error = kafka_error(exc)
                 too_large = error is not None and error.code() in TOO_LARGE
                 refusals[write] = Refusal(error_text(exc), too_large)
+            if transaction.singly:
+                self._begin()
+                producer.flush(_left_s(until_s))
+                if refusals:
+                    # The transaction takes no more: the others have not failed by themselves.
+                    break
         if not refusals:
             # The records are being sent meanwhile.
             offsets = [offset_of(position) for position in transaction.positions]
@@ -225,6 +238,30 @@ class Transactor:
         if refusals or unsent:
             some = next(iter(refusals.values()), Refusal(f"{unsent} records were not confirmed"))
             raise _Unwritten(some.error)
+
+    def _to_nowhere(
+        self, producer: Producer, transaction: Transaction, until_s: float
+    ) -> dict[PendingWrite, Refusal]:
+        """Outputs whose topics do not exist, or are not this worker's to see -> why.
+
+        The producer itself would look for such a topic until the deadline. Each is asked for once.
+        """
+        refusals: dict[PendingWrite, Refusal] = {}
+        errors: dict[str, KafkaError | None] = {}
+        for write in transaction.writes:
+            topic = write.topic
+            if topic in self._known or not isinstance(write, OutputWrite):
+                continue
+            if topic not in errors:
+                self._begin()
+                found = producer.list_topics(topic, timeout=_left_s(until_s)).topics
+                errors[topic] = found[topic].error if topic in found else None
+            error = errors[topic]
+            if error is None:
+                self._known.add(topic)
+            else:
+                refusals[write] = Refusal(error_text(error))
+        return refusals
 
     @staticmethod
     def _flush(

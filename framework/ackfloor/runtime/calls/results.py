@@ -150,6 +150,9 @@ class Results:
         to = self._to
         key = delivery.key if to.key is None else _checked_key(to.key(result))
         headers = self._headers(delivery, result)
+        if delivery.assignment.handler.rules.exactly_once:
+            delivery.publish(to.topic, result, key=key, headers=headers)
+            return None
         return self._write(to.topic, result, to.encoder, key, headers)
 
     def _headers(self, delivery: TrackedDelivery, result: object) -> Headers:

@@ -38,6 +38,7 @@ from ackfloor.ports import (
 from ackfloor.runtime.calls.invoke import Invocation, being_handled, bind
 from ackfloor.runtime.calls.invoke_batch import bind_batch
 from ackfloor.runtime.calls.publishes import Publishes
+from ackfloor.runtime.calls.refused_publishes import RefusedPublishes
 from ackfloor.runtime.calls.results import Results
 from ackfloor.runtime.calls.tracing import spans_of
 from ackfloor.runtime.executors.async_executor import AsyncExecutor
@@ -242,6 +243,8 @@ class Worker:
         return self.loop
 
     def _attach(self, publisher: Publisher) -> None:
+        if any(spec.exactly_once for spec in self._handlers):
+            publisher = RefusedPublishes(publisher, being_handled)
         self._app.attach(publisher, self._publishes.confirmed, self._encoders)
 
     def reloaded(self, handlers: Sequence[HandlerSpec], config: WorkerConfig) -> Reloaded:

@@ -153,7 +153,9 @@ class MemoryWorker:
         )
         transactional = settings.app.transactional
         self._sink = (
-            MemoryTransactionalSink(broker, settings.group) if transactional else MemorySink(broker)
+            MemoryTransactionalSink(broker, settings.group, create_topics=True)
+            if transactional
+            else MemorySink(broker)
         )
         self._publisher = MemoryPublisher(broker, create_topics=True)
         self._clock = clock

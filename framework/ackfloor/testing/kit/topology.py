@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ackfloor.core.parking.topic_names import TopicTemplates, check_names
 from ackfloor.core.records.retry_policy import RetryPolicy
 from ackfloor.core.state.worker_state import Route
+from ackfloor.declare.exactly_once import with_transactions
 from ackfloor.declare.registration import HandlerSpec
 from ackfloor.runtime.loop.worker_assembly import Topology, WorkerConfig
 from ackfloor.settings import Settings, sections_of
@@ -25,7 +26,8 @@ def settings_of(app: App, given: Mapping[str, Mapping[str, object]]) -> Settings
     in_code = sections_of(app.group, {**app.options, "kafka": {}})
     # Manual time stands still while a schema is fetched, so a long wait delays nothing.
     patient = {"registry": {"wait": "10s"}}
-    return Settings.from_code(overlaid(overlaid(patient, in_code), given))
+    settings = Settings.from_code(overlaid(overlaid(patient, in_code), given))
+    return with_transactions(settings, settings.applied(app.handlers))
 
 
 def overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

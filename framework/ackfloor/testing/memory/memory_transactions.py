@@ -7,6 +7,7 @@ before its partitions moved is refused.
 
 from __future__ import annotations
 
+from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
 from ackfloor.core.records.record import TopicPartition
@@ -23,9 +24,11 @@ class MemoryTransactionalSink:
     Args:
         broker: where to write.
         group: the group in whose name is committed.
+        create_topics: create topics that handlers publish to and do not exist.
     """
 
-    def __init__(self, broker: MemoryBroker, group: str) -> None:
+    def __init__(self, broker: MemoryBroker, group: str, *, create_topics: bool = False) -> None:
+        self._create_topics = create_topics
         self._broker = broker
         self._group = group
         self._listener: TransactionListener | None = None
@@ -58,6 +61,8 @@ class MemoryTransactionalSink:
         with broker.changed:
             refusals: dict[PendingWrite, Refusal] = {}
             for write in transaction.writes:
+                if self._creates(write):
+                    broker.create_topic(write.topic)
                 try:
                     broker.admit(
                         write.topic, write.value, write.key, write.headers, write.partition
@@ -72,6 +77,10 @@ class MemoryTransactionalSink:
             for write in transaction.writes:
                 self._append(write)
         return COMMITTED
+
+    def _creates(self, write: PendingWrite) -> bool:
+        missing = write.topic not in self._broker.topics
+        return self._create_topics and missing and isinstance(write, OutputWrite)
 
     def _append(self, write: PendingWrite) -> MemoryRecord:
         return self._broker.append(

@@ -1,0 +1,142 @@
+"""`output="exactly_once"` on a real broker: faults of output topics, sizes, rebalances."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from ackfloor import App, Delivery, RetryPolicy
+from tests.framework.runtime.on_kafka import Crowd, Place, on_kafka
+
+pytestmark = [pytest.mark.kafka]
+
+SOON = RetryPolicy.fixed("200ms", 1)
+#: Not to be compressed below what the topic takes.
+MEDIUM, LARGE = (random.Random(n).randbytes(n) for n in (6_000, 50_000))
+
+
+def app_of(place: Place, *topics: str, ordering: str = "unordered") -> App:
+    """An app that publishes what comes to each of these topics, and fails where that says so."""
+    app = App(place.group)
+
+    @app.handler(
+        place.topic,
+        name="bill",
+        output="exactly_once",
+        ordering=ordering,  # type: ignore[arg-type]
+        retry=SOON,
+        breaker=None,
+    )
+    async def bill(value: bytes, delivery: Delivery) -> None:
+        for topic in topics:
+            delivery.publish(topic, value)
+        if value.startswith(b"fails") and delivery.attempt == 1:
+            raise ValueError("no")
+        if value.startswith(b"always"):
+            raise ValueError("no")
+
+    return app
+
+
+def values(place: Place, topic: str) -> Counter[bytes]:
+    """What a reader of committed records finds in a topic, and how often."""
+    return Counter(bytes(message.value() or b"") for message in place.read(topic))
+
+
+def bills_of(crowd: Crowd, name: str = "bills", **config: str) -> str:
+    """A topic for outputs."""
+    topic = f"{crowd.place.topic}-{name}"
+    crowd.place.create(topic, **config)
+    return topic
+
+
+def test_outputs_are_there_once_with_their_acknowledgement(bootstrap_servers: str) -> None:
+    """Those of failed attempts are not; dead letters have none."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        bills, ledger = bills_of(crowd), bills_of(crowd, "ledger")
+        sent = [b"%s%d" % (kind, n) for n in range(40) for kind in (b"ok", b"fails", b"always")]
+        for value in sent:
+            place.send(1, value)
+        crowd.start(app_of(place, bills, ledger))
+        crowd.until(lambda: place.committed() == len(sent), "all of the source topic")
+        good = Counter(value for value in sent if not value.startswith(b"always"))
+        crowd.until(lambda: values(place, bills).total() >= len(good), "all outputs")
+        crowd.until(lambda: len(place.read(place.our("dlq"))) == 40, "all dead letters")
+        assert values(place, bills) == values(place, ledger) == good
+
+
+def test_a_missing_output_topic_is_named_and_holds_its_records_alone(
+    bootstrap_servers: str,
+) -> None:
+    """They stay open, and others go on; once it is there, they are published once."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        bills, missing = bills_of(crowd), f"{place.topic}-missing"
+        app = App(place.group)
+
+        @app.handler(place.topic, name="bill", output="exactly_once")
+        async def bill(value: bytes, delivery: Delivery) -> None:
+            delivery.publish(missing if value == b"1" else bills, value)
+
+        for number in range(4):
+            place.send(1, b"%d" % number)
+        worker = crowd.start(app)
+        crowd.until(lambda: missing in worker.faults(), "the fault")
+        crowd.until(lambda: values(place, bills).total() == 3, "the others")
+        assert "can't be settled, because what they publish can't be written" in worker.faults()
+        assert place.committed() <= 1
+        place.create(missing)
+        crowd.until(lambda: place.committed() == 4, "all records")
+        crowd.until(lambda: not worker.faults(), "the end of the fault")
+        assert values(place, missing) == Counter([b"1"])
+        assert values(place, bills) == Counter([b"0", b"2", b"3"])
+
+
+def test_outputs_too_large_for_their_topic_dead_letter_their_record(
+    bootstrap_servers: str,
+) -> None:
+    """Those that fit one by one are published, however large they are together."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        bills = bills_of(crowd, **{"max.message.bytes": "10000"})
+        for value in (MEDIUM, LARGE, b"small"):
+            place.send(1, value)
+        crowd.start(app_of(place, bills, bills, bills))
+        crowd.until(lambda: place.committed() == 3, "all records")
+        assert values(place, bills) == Counter({MEDIUM: 3, b"small": 3})
+        (letter,) = place.read(place.our("dlq"))
+        assert letter.value() == LARGE
+        assert dict(letter.headers())["ackfloor.error.type"] == b"OutputTooLarge"
+
+
+@pytest.mark.parametrize("ordering", ["unordered", "key"])
+def test_a_rebalance_under_load_doubles_no_output(bootstrap_servers: str, ordering: str) -> None:
+    """Workers come and go; each record's output is there once, a key's in its order."""
+    with on_kafka(bootstrap_servers, partitions=4) as crowd:
+        place = crowd.place
+        bills = bills_of(crowd)
+        sent = 0
+        crowd.start(app_of(place, bills, ordering=ordering))
+        for number in range(6):
+            for _ in range(150):
+                place.send(1, b"%d" % sent, key=b"k%d" % (sent % 10))
+                sent += 1
+            if number % 2:
+                crowd.workers[number // 2].close()
+            else:
+                crowd.start(app_of(place, bills, ordering=ordering))
+            crowd.turn_for(0.2)
+
+        def settled() -> int:
+            return sum(max(0, place.committed(partition=number)) for number in range(4))
+
+        crowd.until(lambda: settled() == sent, "all records")
+        found = place.read(bills)
+        assert Counter(int(m.value() or b"") for m in found) == Counter(range(sent))
+        if ordering == "key":
+            for key in range(10):
+                of_key = [n for m in found if (n := int(m.value() or b"")) % 10 == key]
+                assert of_key == sorted(of_key)
