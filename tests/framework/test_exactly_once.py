@@ -281,8 +281,6 @@ def test_it_implies_transactional_parking() -> None:
 def test_what_it_can_not_be_combined_with_is_refused() -> None:
     """In the line of the registration."""
     app = App("billing")
-    with pytest.raises(ConfigError, match=r"handlers\.publishes\.output=.*another process"):
-        app.handler("orders", executor="process", **ONCE)(publishes)
     with pytest.raises(ConfigError, match=r"handlers\.returns\.output=.*registry"):
         app.handler("orders", to=To("invoices", encoder=JsonSchema()), **ONCE)(returns)
     with pytest.raises(ConfigError, match=r"output='twice': no such choice"):

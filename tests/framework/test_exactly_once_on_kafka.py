@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -38,6 +39,27 @@ def app_of(place: Place, *topics: str, ordering: str = "unordered") -> App:
             raise ValueError("no")
 
     return app
+
+
+def bill_in_process(value: bytes, delivery: Delivery) -> None:
+    """A handler in a process of its own; a value is a topic and a text."""
+    topic, text = value.decode().split()
+    delivery.publish(topic, text, key=text, headers={"kind": "bill", "empty": None})
+    delivery.publish(topic, None, partition=0)
+    if text.startswith("fails") and delivery.attempt == 1:
+        raise ValueError("no")
+
+
+def bill_in_process_by_batch(values: list[bytes], deliveries: list[Delivery]) -> None:
+    """The same for several at once; every third is answered by hand."""
+    for number, (value, delivery) in enumerate(zip(values, deliveries, strict=True)):
+        topic, text = value.decode().split()
+        delivery.publish(topic, text, key=text, headers={"kind": "bill", "empty": None})
+        delivery.publish(topic, None, partition=0)
+        if text.startswith("fails") and delivery.attempt == 1:
+            delivery.retry()
+        elif number % 3 == 0:
+            delivery.ack()
 
 
 def values(place: Place, topic: str) -> Counter[bytes]:
@@ -140,3 +162,35 @@ def test_a_rebalance_under_load_doubles_no_output(bootstrap_servers: str, orderi
             for key in range(10):
                 of_key = [n for m in found if (n := int(m.value() or b"")) % 10 == key]
                 assert of_key == sorted(of_key)
+
+
+@pytest.mark.parametrize("function", [bill_in_process, bill_in_process_by_batch])
+def test_a_process_handler_sends_its_outputs_with_the_answer(
+    bootstrap_servers: str, function: Callable[..., None]
+) -> None:
+    """Key, value, headers and partition are as they were published; each is there once."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place = crowd.place
+        bills = bills_of(crowd)
+        app = App(place.group)
+        batch = {} if function is bill_in_process else {"batch": 7, "batch_wait": "50ms"}
+        app.handler(
+            place.topic,
+            name="bill",
+            executor="process",
+            concurrency=2,
+            output="exactly_once",
+            retry=SOON,
+            breaker=None,
+            **batch,  # type: ignore[arg-type]
+        )(function)
+        texts = [f"{kind}{n}" for n in range(15) for kind in ("ok", "fails")]
+        for text in texts:
+            place.send(1, f"{bills} {text}".encode())
+        crowd.start(app)
+        crowd.until(lambda: place.committed() == len(texts), "all of the source topic")
+        crowd.until(lambda: values(place, bills).total() == 2 * len(texts), "all outputs")
+        found = [m for m in place.read(bills) if m.value() is not None]
+        assert sorted(m.value().decode() for m in found) == sorted(texts)
+        assert all(m.key() == m.value() for m in found)
+        assert {tuple(m.headers() or ()) for m in found} == {(("kind", b"bill"), ("empty", None))}

@@ -200,10 +200,7 @@ def _with_outputs(plan: Plan, *, calm: bool) -> Plan:
     dice = Random(f"outputs {plan.seed}")
     if dice.random() < 0.7:
         return plan
-    handlers = tuple(
-        replace(each, outputs=dice.choice((1, 1, 2, 3))) if each.kind != "process" else each
-        for each in plan.handlers
-    )
+    handlers = tuple(replace(each, outputs=dice.choice((1, 1, 2, 3))) for each in plan.handlers)
     faults = plan.faults
     if not calm:
         until_s = max([r.at_s for r in plan.records]) + 10.0

@@ -163,7 +163,7 @@ class Router:
             output: "exactly_once" writes what it publishes with `delivery.publish`, returns or
                 yields (`to=`) in one transaction with what settles its record: both or neither;
                 what a failed attempt has published is dropped. Default "at_least_once". It
-                implies parking="transactional". Not with executor="process" or an encoder.
+                implies parking="transactional". Not with an encoder.
             dead_letter_on: exceptions that no redelivery will cure, matched by isinstance.
             ack: "auto" (default): return settles; "manual": the delivery is answered by hand.
             max_extend: how far after its start `delivery.extend` may move a deadline.

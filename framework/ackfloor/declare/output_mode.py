@@ -21,10 +21,6 @@ def check_output(spec: HandlerSpec) -> None:
     if not spec.exactly_once:
         return
     field = f"handlers.{spec.name}.output"
-    if spec.executor == "process":
-        why = "a process handler can't publish through its delivery: that is in another process"
-        fix = 'leave out executor="process", or output='
-        raise ConfigError(field, spec.output, why, fix)
     if spec.to is not None and spec.to.encoder is not None:
         why = "an encoder may have to wait for the registry, and an output is held at once"
         fix = "encode in the function and return bytes, or leave out output="

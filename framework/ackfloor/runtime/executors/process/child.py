@@ -132,7 +132,14 @@ def main(argv: Sequence[str]) -> None:
         send(end, {"failed": f"{type(exc).__name__}: {exc}"})
         return
     handles = BatchChild if plan["batch"] else Child
-    child = handles(end, progress, invocation, plan["memory_limit"], plan["redaction"])
+    child = handles(
+        end,
+        progress,
+        invocation,
+        plan["memory_limit"],
+        plan["redaction"],
+        exactly_once=plan["exactly_once"],
+    )
     child.send(ready=True)
     threading.Thread(target=child.read, name="ackfloor:worker", daemon=True).start()
     watch = partial(_watch_lifespan, broken, child)

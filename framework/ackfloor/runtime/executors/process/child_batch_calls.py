@@ -11,10 +11,11 @@ import logging
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from ackfloor.core.records.batch import Batch
-from ackfloor.core.records.outcomes import Failed, Outcome, Rejected
+from ackfloor.core.records.outcomes import ACKED, Failed, Outcome, Rejected
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.calls.invoke import Invocation
@@ -53,8 +54,18 @@ class BatchChild(Child):
         invocation: Invocation,
         memory_limit: int | None,
         redaction: Redaction = NO_REDACTION,
+        *,
+        exactly_once: bool = False,
     ) -> None:
-        super().__init__(end, progress, invocation, memory_limit, redaction, batch=1)
+        super().__init__(
+            end,
+            progress,
+            invocation,
+            memory_limit,
+            redaction,
+            batch=1,
+            exactly_once=exactly_once,
+        )
         summary = "%d more handlers raised after their deliveries had been answered"
         self._late = RateLimit(log, summary)
 
@@ -75,8 +86,11 @@ class BatchChild(Child):
         outcome, raised = self._called(batch)
         with self._send_lock:
             left = [delivery for delivery in batch.items if delivery.claim()]
-        for unanswered in left:
-            unanswered.outcome = outcome
+            for unanswered in left:
+                unanswered.outcome = outcome
+                if outcome is ACKED:
+                    with suppress(OSError):
+                        self._send_outputs(sent.number, batch.items.index(unanswered), unanswered)
         if not left and isinstance(outcome, Failed | Rejected) and self._late.admits(now_s):
             log.error(
                 "%s: handler %s raised after its deliveries had been answered",
@@ -96,6 +110,8 @@ class BatchChild(Child):
                     send(self._end, {"late": delivery.topic})
                     return False
                 delivery.outcome = outcome
+                if outcome is ACKED:
+                    self._send_outputs(number, index, delivery)
                 send(self._end, {"answered": number, "place": index, **message})
             except OSError:
                 # The worker is gone.

@@ -25,6 +25,7 @@ from ackfloor.core.records.outcomes import ACKED, Outcome
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import Assignment, HandlerRules, HandlerState
+from ackfloor.declare.outgoing import make_output
 from ackfloor.runtime.calls.invoke import Invocation, set_current
 from ackfloor.runtime.executors.process.pipe import receive, send
 from ackfloor.runtime.executors.process.process_memory import resident_bytes
@@ -34,6 +35,7 @@ from ackfloor.runtime.executors.process.wire_format import (
     SentBatch,
     SentRecord,
     outcome_to_dict,
+    output_to_list,
 )
 from ackfloor.runtime.logging.logs import set_log_level
 
@@ -65,6 +67,8 @@ class SentDelivery(TrackedDelivery):
         self.envelope = sent.envelope
         self._progress = progress
         self._number = sent.number
+        if place.handler.rules.exactly_once:
+            self.begin_outputs()
 
     def extend(self, by: Any) -> bool:
         """Move the deadline; see `ackfloor.Delivery`."""
@@ -81,6 +85,7 @@ class Child:
         memory_limit: resident bytes after which it asks to be replaced.
         redaction: what is masked in what exceptions say.
         batch: set for a batch handler: then deliveries can be answered by hand.
+        exactly_once: what it publishes goes to the worker before its record counts as ended.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Child:
         memory_limit: int | None,
         redaction: Redaction = NO_REDACTION,
         batch: int | None = None,
+        exactly_once: bool = False,
     ) -> None:
         self._end = end
         self.progress = progress
@@ -100,7 +106,13 @@ class Child:
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         #: What is left of the current item.
         self._rest: Item = deque()
-        self._handler = HandlerState(HandlerRules(invocation.handler, batch=batch))
+        rules = HandlerRules(
+            invocation.handler,
+            batch=batch,
+            exactly_once=exactly_once,
+            make_output=make_output if exactly_once else None,
+        )
+        self._handler = HandlerState(rules)
         self._places: dict[tuple[str, int], Place] = {}
         #: How many records wait when this reports room to the worker.
         self._low = 0
@@ -187,7 +199,18 @@ class Child:
         self._begin(sent.number, delivery.started_s)
         outcome, _ = self._called(delivery)
         delivery.outcome = outcome
+        if outcome is ACKED:
+            with self._send_lock, suppress(OSError):
+                self._send_outputs(sent.number, 0, delivery)
         self._end_call(sent.number, outcome)
+
+    def _send_outputs(self, number: int, place: int, delivery: TrackedDelivery) -> None:
+        """Send what a handled record has published, under the lock and before its end."""
+        outputs = delivery.outputs
+        if outputs is not None and (outputs.items or outputs.too_large):
+            items = [output_to_list(output) for output in outputs.items]
+            message = {"place": place, "items": items, "too_large": outputs.too_large}
+            send(self._end, {"outputs": number, **message})
 
     def _place(self, sent: SentRecord) -> Place:
         place = self._places.get((sent.topic, sent.partition))

@@ -29,7 +29,7 @@ from ackfloor.core.records.outcomes import ACKED, Acked, Failed, Outcome, Paused
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.runtime.executors.inbox import Inbox
 from ackfloor.runtime.executors.process.handler_process import Handed, Host, LaneRun
-from ackfloor.runtime.executors.process.wire_format import sent
+from ackfloor.runtime.executors.process.wire_format import output_from_list, sent
 from ackfloor.runtime.executors.window import Window
 
 #: Seconds of work that a process has in hand, of a handler that takes at most `QUICK_S`: so much
@@ -250,6 +250,17 @@ class ProcessWork:
         if is_timeout(outcome):
             outcome = timed_out(delivery)
         self.complete(host, number, outcome, self._clock())
+
+    def published(self, host: Host, message: Mapping[str, Any]) -> None:
+        """What a record has published, which is about to end as handled."""
+        handed = host.in_flight.get(message["outputs"])
+        if handed is None:
+            return
+        delivery = handed.deliveries[message["place"]]
+        for item in message["items"]:
+            delivery.hold(output_from_list(item))
+        if delivery.outputs is not None:
+            delivery.outputs.too_large = str(message["too_large"])
 
     def answered_by_hand(self, host: Host, message: Mapping[str, Any]) -> None:
         """A record was answered by hand: only batch handlers do that in a process.

@@ -223,6 +223,9 @@ class ProcessPool:
             self.first.set()
         if "failed" in message:
             host.trouble = message["failed"]
+        if "outputs" in message:
+            self._work.published(host, message)
+            return
         number = message.get("ended")
         if number is not None:
             self._work.passed(host, number)

@@ -31,6 +31,7 @@ class Plan(TypedDict):
     mode: str
     memory_limit: int | None
     batch: bool
+    exactly_once: bool
     redaction: Redaction
     pieces: dict[str, bytes]
 
@@ -65,6 +66,7 @@ def plan_of(
         mode=app.mode,
         memory_limit=spec.process_memory_limit_bytes,
         batch=spec.batch is not None,
+        exactly_once=spec.exactly_once,
         redaction=redaction or Redaction(),
         pieces={
             "function": _pickled(f"{field}.executor", spec.function),

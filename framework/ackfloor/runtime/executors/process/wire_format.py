@@ -6,7 +6,8 @@ numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ackfloor.core.records.envelope import MESSAGE_CAP, STACK_CAP, Envelope, Reason
@@ -20,6 +21,7 @@ from ackfloor.core.records.outcomes import (
     Paused,
     Rejected,
 )
+from ackfloor.core.records.output import Output
 from ackfloor.core.records.record import Failure, Headers
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -57,6 +59,27 @@ def sent(number: int, delivery: TrackedDelivery) -> tuple[Any, ...]:
         record.leader_epoch(),
         delivery.envelope,
     )
+
+
+def output_to_list(output: Output) -> list[Any]:
+    """An output as a JSON message has it."""
+    headers = [[name, _text(value)] for name, value in output.headers]
+    return [output.topic, _text(output.key), _text(output.value), headers, output.partition]
+
+
+def output_from_list(item: Sequence[Any]) -> Output:
+    """The output that `output_to_list` wrote."""
+    topic, key, value, headers, partition = item
+    pairs = tuple((str(name), _bytes(text)) for name, text in headers)
+    return Output(str(topic), _bytes(key), _bytes(value), pairs, partition)
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
 
 
 class SentBatch(NamedTuple):
