@@ -10,8 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
 from ackfloor.core.records.envelope import HEADERS, Envelope, Reason, read_envelope, write_headers
+from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor_monitoring.spark.table.columns import DECODED_RECORD, HEADER_COLUMNS, KAFKA_RECORD
-from ackfloor_monitoring.spark.table.table_frames import decode_headers, failure_events
+from ackfloor_monitoring.spark.table.table_frames import (
+    decode_headers,
+    failure_events,
+    with_derived,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -50,6 +56,25 @@ def failed(handler: str, reason: str, error: str, attempt: int, at_ms: int) -> H
         ("ackfloor.attempt", str(attempt).encode()),
         ("ackfloor.failed_at", str(at_ms).encode()),
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["shop.errors.PaymentDown", "PaymentDown", "errors.PaymentDown", "Down", "", "f00d"]
+)
+def test_sql_and_the_option_error_find_the_same(spark: SparkSession, name: str) -> None:
+    """By the whole name of a class, by its name without the module, and by the cause."""
+    errors = ["shop.errors.PaymentDown", "PaymentDown", "other.PaymentDown", "f00d", None]
+    base = Envelope(origin_topic="orders", error_fingerprint="f00d")
+    headers = [write_headers(base._replace(error_type=each), []) for each in errors]
+    rows = with_derived(
+        records(spark, *((DLQ, each) for each in headers)).transform(failure_events)
+    )
+    columns = [F.col(each) for each in ("error_type", "error_class", "error_fingerprint")]
+    found = rows.where(F.lit(name).isin(*columns))
+    option = DeadLetterFilter(error=name)
+    letters = [DeadLetter(DLQ, 0, n, b"k", b"v", each) for n, each in enumerate(headers)]
+    matching = [each.offset for each in letters if option.matches(each)]
+    assert sorted(row["offset"] for row in found.select("offset").collect()) == matching
 
 
 def test_every_header_of_the_runtime_has_a_column() -> None:

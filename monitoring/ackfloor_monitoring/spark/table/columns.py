@@ -170,6 +170,8 @@ DERIVED = StructType(
         # `event_time`. "replay": a dead letter was redriven. "behind": it waits, or was given up,
         # behind another record of its key.
         StructField("kind", StringType(), nullable=False),
+        # `error_type` without its module, as `--error` takes it as well.
+        StructField("error_class", StringType()),
         # Null where the origin can't be read.
         StructField(
             "message",

@@ -123,7 +123,8 @@ def replayed() -> Column:
 def with_derived(rows: DataFrame) -> DataFrame:
     """Add the columns of `DERIVED`, which follow from the others and are not stored."""
     kind = F.when(did_not_fail(), "behind").when(replayed(), "replay").otherwise("failure")
-    return rows.withColumns({"kind": kind, "message": message()})
+    error_class = F.substring_index("error_type", ".", -1)
+    return rows.withColumns({"kind": kind, "error_class": error_class, "message": message()})
 
 
 def message() -> Column:

@@ -70,6 +70,8 @@ _MEANING_DERIVED = {
     "kind": "`failure`: a delivery failed. `replay`: a dead letter was redriven, and its next "
     "attempt is to come; no error. `behind`: it did not fail, and waits or was given up behind "
     "another one of its key.",
+    "error_class": "`error_type` without its module: `PaymentDown` for `shop.PaymentDown`. "
+    "`--error` of `ackfloor dlq ls` takes either.",
     "message": "The record of the source topic that it is about, as this group sees it: its place "
     "there and its key. Null where its origin can't be read.",
 }
