@@ -224,6 +224,7 @@ ALSO: Final = {
             "ackfloor.core.acks.gap_set",
             "ackfloor.core.records.record",
             "ackfloor.core.records.redaction",
+            "ackfloor.core.records.retry_policy",
             "ackfloor.core.parking.topic_names",
             "ackfloor.settings",
             "ackfloor.testing.local_kafka.class_archive",

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.setting_error import SettingError
 
-_GOLDEN = 0.6180339887498949
+GOLDEN = 0.6180339887498949
 #: A schedule that is over sooner than this sends an outage's records to the DLQ.
 SHORT_SCHEDULE_S = 10.0
 #: Each delay is a retry topic; a multiplier near 1 would ask for thousands of them.
@@ -213,12 +213,16 @@ def _within(number: object, least: float, most: float) -> bool:
 
 
 def tier_wait_s(delay_s: float, jitter: float, partition: int) -> float:
-    """The wait in seconds of one partition of a tier: the delay and its own share of jitter.
+    """The wait in seconds of one partition of a tier: the delay and its own share of jitter."""
+    return ceil(delay_s * (1 + jitter * jitter_share(partition)) * 1000 - 1e-6) / 1000
+
+
+def jitter_share(partition: int) -> float:
+    """A partition's share of the jitter of its tier, from 0 to 1.
 
     The shares of neighbouring partitions are spread evenly (golden-ratio sequence).
     """
-    share = (partition + 1) * _GOLDEN % 1.0
-    return ceil(delay_s * (1 + jitter * share) * 1000 - 1e-6) / 1000
+    return (partition + 1) * GOLDEN % 1.0
 
 
 def in_place_wait_s(delay_s: float, jitter: float, share: float) -> float:

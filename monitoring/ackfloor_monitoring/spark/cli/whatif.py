@@ -16,7 +16,6 @@ from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
 from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 
 if TYPE_CHECKING:
-    from ackfloor import RetryPolicy
     from ackfloor_monitoring.spark.whatif.answer import WhatIf
 
 
@@ -30,22 +29,28 @@ def whatif(
         str | None, typer.Option(help="A whole policy: activemq or rocketmq.")
     ] = None,
     max_redeliveries: Annotated[
-        int | None, typer.Option(help="How often a message is redelivered.", show_default="6")
+        int | None,
+        typer.Option(help="How often a message is redelivered.", show_default="as in force"),
     ] = None,
     initial_delay: Annotated[
         str | None,
-        typer.Option(help="The wait before the first redelivery, such as 10s.", show_default="1s"),
+        typer.Option(
+            help="The wait before the first redelivery, such as 10s.", show_default="as in force"
+        ),
     ] = None,
     multiplier: Annotated[
         float | None,
-        typer.Option(help="How much longer each wait is than the one before.", show_default="5"),
+        typer.Option(
+            help="How much longer each wait is than the one before.", show_default="as in force"
+        ),
     ] = None,
     max_delay: Annotated[
-        str | None, typer.Option(help="The longest wait.", show_default="10m")
+        str | None,
+        typer.Option(help="The longest wait.", show_default="10m, or as in force"),
     ] = None,
     jitter: Annotated[
         float | None,
-        typer.Option(help="The share that is added to a wait at most.", show_default="0.15"),
+        typer.Option(help="The share that is added to a wait at most.", show_default="as in force"),
     ] = None,
     delay: Annotated[
         list[str] | None,
@@ -58,14 +63,16 @@ def whatif(
     """Say what another retry policy would have made of the failures in the table.
 
     How many messages would have recovered, how many would be dead letters, how many redeliveries it
-    would have taken. The options are those of RetryPolicy, with its defaults. Nothing is changed.
-    The assumptions behind the numbers are printed with them.
+    would have taken. What is not given is as in the policy in force, which is read off the
+    records, for each handler. Nothing is changed. The assumptions behind the numbers are printed
+    with them.
     """
     options = PolicyOptions(
         preset, max_redeliveries, initial_delay, multiplier, max_delay, jitter, tuple(delay or ())
     )
     try:
-        whatif = _rerun(table, options.policy(), handler)
+        options.policy()  # refused before Spark is started
+        whatif = _rerun(table, options, handler)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
@@ -76,7 +83,7 @@ def whatif(
         target.print(part)
 
 
-def _rerun(table: str, policy: RetryPolicy, handler: str | None) -> WhatIf:
+def _rerun(table: str, policy: PolicyOptions, handler: str | None) -> WhatIf:
     require_pyspark()
     from ackfloor_monitoring.spark.table import store
     from ackfloor_monitoring.spark.whatif.build import what_if

@@ -20,6 +20,15 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """A retry policy. `waits_s` are the schedule's nominal ones."""
+
+    max_redeliveries: int
+    waits_s: tuple[float, ...]
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One handler, or all of them; `_then` is under the other policy.
 
@@ -32,6 +41,10 @@ class Outcome:
         sooner_s: of those that recover under both, by how much on average; negative: later.
         to_death_s: the mean from the first failure to the last, of those that retries gave up.
         tried_later: dead letters that the other policy had tried clearly later than they were.
+        to_recovery_p50_s: half of those that recovered did so within this time; to 0.1 percent.
+        to_recovery_p99_s: 99 of 100 did.
+        policy: the other policy; None for all handlers together.
+        in_force: the policy that the records were retried under, as far as they say.
     """
 
     group: str | None
@@ -50,6 +63,25 @@ class Outcome:
     to_death_s: float | None
     to_death_then_s: float | None
     tried_later: int
+    to_recovery_p50_s: float | None = None
+    to_recovery_p50_then_s: float | None = None
+    to_recovery_p99_s: float | None = None
+    to_recovery_p99_then_s: float | None = None
+    policy: Policy | None = None
+    in_force: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """One message of each kind that can't be known, as TOPIC/PARTITION/OFFSET; None for none.
+
+    Attributes:
+        tried_later: a dead letter that the other policy had tried clearly later than it was.
+    """
+
+    waiting: str | None = None
+    own_waits: str | None = None
+    tried_later: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +102,12 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """The other policy. `waits_s` are the schedule's nominal ones."""
-
-    max_redeliveries: int
-    waits_s: tuple[float, ...]
-    jitter: float
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf:
     """All of it.
 
     Attributes:
         commits_known: else it is presumed that what was due before the table ends recovered.
+        policy: of every handler, or of the first of `handlers`, each of which has its own.
         handlers: most messages first.
         assumptions: sentences, to be shown with the numbers.
         messages: that failed and whose origin is known, counted as in the report: those of `total`,
@@ -98,6 +122,7 @@ class WhatIf:
     left_out: LeftOut
     assumptions: tuple[str, ...]
     messages: int = 0
+    examples: Examples = Examples()
 
     def to_json(self) -> str:
         """The answer as JSON."""
@@ -118,11 +143,11 @@ ASSUMPTIONS = (
     ),
     (
         "What the handler dead-lettered itself, and what could not be decoded or crashed, dies "
-        "under any policy."
+        "under any policy, at its first call that is not earlier than the one that ended it."
     ),
     (
-        "A redelivery begins when its wait is over, jitter counts with its mean, and failed calls "
-        "take as long as those of the message did."
+        "Waits have the jitter, and calls the length, that the message's own of the same number "
+        "had; where there was none, their mean."
     ),
     (
         "More or fewer retries change nothing about how long the cause lasts, and no circuit "

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from ackfloor import RetryPolicy, SettingError
+from ackfloor import SettingError
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     PRESUMED,
     Estimate,
+    Examples,
     LeftOut,
     Outcome,
-    Policy,
     WhatIf,
 )
-from ackfloor_monitoring.spark.whatif.whatif_frames import attempts, histories, narrowed, outcomes
-from ackfloor_monitoring.spark.whatif.whatif_model import mean_waits_ms
+from ackfloor_monitoring.spark.whatif.asked_policies import Asked
+from ackfloor_monitoring.spark.whatif.policies_in_force import policies_in_force
+from ackfloor_monitoring.spark.whatif.recovery_quantiles import RecoveryTimes
+from ackfloor_monitoring.spark.whatif.whatif_frames import (
+    attempts,
+    histories,
+    narrowed,
+    outcomes,
+    recovery_times,
+    replayed_under,
+    with_tiers,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
+    from ackfloor import RetryPolicy
     from ackfloor.commits import Settled
+    from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 
 
 def what_if(
     failures: DataFrame,
     commits: Iterable[Settled] | None,
-    policy: RetryPolicy,
+    policy: RetryPolicy | PolicyOptions,
     *,
     table: str,
     handler: str | None = None,
@@ -42,31 +55,26 @@ def what_if(
     Args:
         failures: rows of the table `failures`.
         commits: of the groups' tiers; None where they are not known.
-        policy: from `model.Words`.
+        policy: a whole one for every handler; or options, whose rest is as in the policy in force.
         table: the table's name in the answer.
         handler: only this one.
 
     Raises:
         NothingToReport: there is no row, or no message among them whose end is known.
-        SettingError: no failure names the handler.
+        SettingError: no failure names the handler, or an option is refused.
     """
     if handler is not None:
         _check_handler(failures, handler)
         failures = failures.where(F.col("handler") == handler)
-    known = commit_frame(failures.sparkSession, commits or ())
-    seen = attempts(failures, known)
-    about = seen.agg(
-        F.count("*").alias("records"),
-        F.max("kafka_time").alias("last"),
-        F.count_if(F.expr("not replayed and not behind and origin_offset is null")).alias(
-            "without_origin"
-        ),
-        F.count_if(F.expr("replayed")).alias("replays"),
-    ).collect()[0]
+    seen = attempts(failures, commit_frame(failures.sparkSession, commits or ()))
+    about = _about(seen)
     if not about["records"]:
         raise NothingToReport(f"{table}: no failure is in it, so there is nothing to replay")
-    lived = narrowed(histories(seen, about["last"] or 0), seen)
-    sums = outcomes(lived, mean_waits_ms(policy)).collect()
+    in_force = policies_in_force(seen)
+    asked = Asked.of(policy, in_force.by_owner)
+    tiered = with_tiers(seen, in_force.tiers_s)
+    lives = histories(tiered, about["last"] or 0, asked.frame(failures.sparkSession))
+    sums, times = _computed(replayed_under(narrowed(lives, seen), asked.otherwise))
     rows = [row for row in sums if row["left_out"] is None]
     left: Counter[str | None] = Counter()
     for row in sums:
@@ -80,16 +88,38 @@ def what_if(
             f"{left_out.own_waits} had waits of their handler's own, and of "
             f"{left_out.without_origin} failures the origin can't be read"
         )
+    handlers = _by_handler(rows, times, asked)
     return WhatIf(
         table=table,
-        policy=Policy(len(policy.schedule()), policy.schedule(), policy.jitter),
+        policy=asked.policy_of((handlers[0].group, handlers[0].handler)),
         commits_known=commits is not None,
-        total=_outcome(None, None, rows),
-        handlers=_by_handler(rows),
+        total=_outcome(None, None, rows, times),
+        handlers=handlers,
         left_out=left_out,
         assumptions=ASSUMPTIONS if commits is not None else (*ASSUMPTIONS, PRESUMED),
         messages=left.total(),
+        examples=_examples(sums),
     )
+
+
+def _about(seen: DataFrame) -> Row:
+    return seen.agg(
+        F.count("*").alias("records"),
+        F.max("kafka_time").alias("last"),
+        F.count_if(F.expr("not replayed and not behind and origin_offset is null")).alias(
+            "without_origin"
+        ),
+        F.count_if(F.expr("replayed")).alias("replays"),
+    ).collect()[0]
+
+
+def _computed(replayed: DataFrame) -> tuple[list[Row], RecoveryTimes]:
+    """The sums, and the times to recovery, from one computation of each message."""
+    replayed.persist()
+    try:
+        return outcomes(replayed).collect(), RecoveryTimes(recovery_times(replayed).collect())
+    finally:
+        replayed.unpersist()
 
 
 def _check_handler(failures: DataFrame, handler: str) -> None:
@@ -99,14 +129,36 @@ def _check_handler(failures: DataFrame, handler: str) -> None:
         raise SettingError("--handler", handler, "no failure names it", f"the table has {known}")
 
 
-def _by_handler(rows: Sequence[Row]) -> tuple[Outcome, ...]:
+def _by_handler(rows: Sequence[Row], times: RecoveryTimes, asked: Asked) -> tuple[Outcome, ...]:
     """What each handler would have had, those with most messages first."""
-    each = [_outcome(row["group"], row["handler"], [row]) for row in rows]
+    each = []
+    for row in rows:
+        owner = row["group"], row["handler"]
+        outcome = _outcome(*owner, [row], times)
+        each.append(
+            replace(outcome, policy=asked.policy_of(owner), in_force=asked.in_force_of(owner))
+        )
     return tuple(sorted(each, key=lambda o: (-o.messages, o.group or "", o.handler or "")))
 
 
-def _outcome(group: str | None, handler: str | None, rows: Sequence[Row]) -> Outcome:
-    numbers = rows[0].asDict().keys() - {"group", "handler", "left_out"}
+def _examples(rows: Sequence[Row]) -> Examples:
+    """One message of each kind of which too little is known."""
+
+    def first(column: str, left_out: str | None) -> str | None:
+        places = (row[column] for row in rows if row["left_out"] == left_out)
+        return min(filter(None, places), default=None)
+
+    return Examples(
+        first("example", "waiting"), first("example", "own_waits"), first("example_later", None)
+    )
+
+
+def _outcome(
+    group: str | None, handler: str | None, rows: Sequence[Row], times: RecoveryTimes
+) -> Outcome:
+    owner = None if group is None and handler is None else (group, handler)
+    texts = {"group", "handler", "left_out", "example", "example_later"}
+    numbers = rows[0].asDict().keys() - texts
     sums = {name: sum(row[name] or 0 for row in rows) for name in numbers}
     dead = sums["exhausted"] + sums["ended"]
     messages = sums["messages"]
@@ -132,6 +184,10 @@ def _outcome(group: str | None, handler: str | None, rows: Sequence[Row]) -> Out
         to_death_s=_mean_s(sums["exhausted_ms"], sums["exhausted"]),
         to_death_then_s=_mean_s(sums["likely_exhausted_ms"], sums["likely_exhausted"]),
         tried_later=sums["tried_later"],
+        to_recovery_p50_s=times.at(0.5, owner, then=False),
+        to_recovery_p50_then_s=times.at(0.5, owner, then=True),
+        to_recovery_p99_s=times.at(0.99, owner, then=False),
+        to_recovery_p99_then_s=times.at(0.99, owner, then=True),
     )
 
 

@@ -17,13 +17,14 @@ from ackfloor.core.values.durations import format_duration
 from ackfloor_monitoring.spark.report.formatting import count, seconds
 from ackfloor_monitoring.spark.whatif.answer import Estimate, Outcome, Policy, WhatIf
 
+_OWN_WAIT = "messages with a wait of their handler's own, Retry(after=...)"
 # An arithmetic minus, and a dash between two bounds.
 _MINUS, _TO = "\u2212", "\u2013"
 
 
 def whatif_tables(whatif: WhatIf) -> Iterator[RenderableType]:
     """What was against what would have been, in all and by handler."""
-    yield Text(f"Through {policy_text(whatif.policy)}", style="bold")
+    yield from _policies(whatif)
     part = "" if whatif.messages == whatif.total.messages else f"{count(whatif.total.messages)} of "
     what = f"{part}{count(whatif.messages)} messages that failed, of {whatif.table}"
     yield Text(what, style="dim")
@@ -32,6 +33,26 @@ def whatif_tables(whatif: WhatIf) -> Iterator[RenderableType]:
         yield _handlers(whatif.handlers)
     for sentence in (*_notes(whatif), "Assumptions:", *whatif.assumptions):
         yield Text(sentence, style="dim")
+
+
+def _policies(whatif: WhatIf) -> Iterator[Text]:
+    """The other policy and the one in force; of each handler where they differ."""
+    policies = {(each.policy, each.in_force) for each in whatif.handlers}
+    if len(policies) == 1:
+        ((_, in_force),) = policies
+        yield Text(f"Through {policy_text(whatif.policy)}", style="bold")
+        yield Text(_in_force_text(in_force), style="dim")
+        return
+    for each in whatif.handlers:
+        name = _plain(each.handler or "not named")
+        yield Text(f"{name} through {policy_text(each.policy or whatif.policy)}", style="bold")
+        yield Text(_in_force_text(each.in_force), style="dim")
+
+
+def _in_force_text(policy: Policy | None) -> str:
+    if policy is None:
+        return "The records do not say which policy was in force; what is not given has its default"
+    return f"In force: {policy_text(policy)}"
 
 
 def policy_text(policy: Policy) -> str:
@@ -61,6 +82,8 @@ def _total(total: Outcome) -> Table:
         )
     for name, before_s, after_s in (
         ("mean time to recovery", total.to_recovery_s, total.to_recovery_then_s),
+        ("half recovered within", total.to_recovery_p50_s, total.to_recovery_p50_then_s),
+        ("99 of 100 within", total.to_recovery_p99_s, total.to_recovery_p99_then_s),
         ("mean time to the dead letter", total.to_death_s, total.to_death_then_s),
     ):
         table.add_row(name, _seconds(before_s), _seconds(after_s), "", "")
@@ -83,7 +106,7 @@ def _handlers(handlers: Sequence[Outcome]) -> Table:
 
 
 def _notes(whatif: WhatIf) -> Iterator[str]:
-    total, left = whatif.total, whatif.left_out
+    total, left, examples = whatif.total, whatif.left_out, whatif.examples
     # Less than that is only how the model spreads a recovery over its stretch.
     if total.sooner_s is not None and abs(total.sooner_s) > 0.05 * (total.to_recovery_s or 0):
         way = "sooner" if total.sooner_s > 0 else "later"
@@ -92,16 +115,21 @@ def _notes(whatif: WhatIf) -> Iterator[str]:
     if total.tried_later:
         yield (
             f"{count(total.tried_later)} dead letters would have been tried clearly later than "
-            "they were; whether that had helped cannot be known: see the bounds."
+            "they were; whether that had helped cannot be known: see the bounds"
+            f"{_such_as(examples.tried_later)}."
         )
     parts = (
-        (left.waiting, "messages that still wait"),
-        (left.own_waits, "messages with a wait of their handler's own, Retry(after=...)"),
+        (left.waiting, f"messages that still wait{_such_as(examples.waiting)}"),
+        (left.own_waits, f"{_OWN_WAIT}{_such_as(examples.own_waits)}"),
         (left.replays, "replays of dead letters"),
         (left.without_origin, "failures whose origin can't be read"),
     )
     if any(number for number, _ in parts):
         yield "Left out: " + "; ".join(f"{count(n)} {what}" for n, what in parts if n) + "."
+
+
+def _such_as(place: str | None) -> str:
+    return "" if place is None else f" (such as {_plain(place)})"
 
 
 def _table(heads: Sequence[str], *, names: int) -> Table:

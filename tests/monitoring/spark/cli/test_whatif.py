@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -21,13 +22,14 @@ from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     Estimate,
+    Examples,
     LeftOut,
     Outcome,
     Policy,
     WhatIf,
 )
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
-from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions, mean_waits_ms
+from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 from tests.monitoring.spark.failure_rows import dead, frame
 
 if TYPE_CHECKING:
@@ -93,10 +95,32 @@ def test_a_bad_policy_names_the_option(options: PolicyOptions, sentence: str) ->
     assert str(caught.value).startswith(sentence)
 
 
-def test_waits_count_with_the_mean_of_their_jitter() -> None:
-    """Half of the jitter on top of each."""
-    assert mean_waits_ms(RetryPolicy("1s", 2, "2s", 3, 0.2)) == pytest.approx((1100, 2200, 2200))
-    assert mean_waits_ms(RetryPolicy(max_redeliveries=0)) == ()
+IN_FORCE = RetryPolicy(delays=["2s", "6s", "18s"], max_redeliveries=5, jitter=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "waits_s", "jitter"),
+    [
+        (PolicyOptions(), (2, 6, 18, 18, 18), 0.1),
+        (PolicyOptions(max_redeliveries=2), (2, 6), 0.1),
+        (PolicyOptions(max_redeliveries=7, jitter=0), (2, 6, 18, 18, 18, 18, 18), 0),
+        (PolicyOptions(initial_delay="1s"), (1, 3, 9, 27, 81), 0.1),
+        (PolicyOptions(multiplier=2), (2, 4, 8, 16, 32), 0.1),
+        (PolicyOptions(max_delay="30s"), (2, 6, 18, 30, 30), 0.1),
+        (PolicyOptions(delays=["1s"]), (1,) * 5, 0.1),
+        (
+            PolicyOptions("activemq"),
+            RetryPolicy.activemq().schedule(),
+            RetryPolicy.activemq().jitter,
+        ),
+    ],
+)
+def test_what_is_not_given_is_as_in_force(
+    options: PolicyOptions, waits_s: tuple[float, ...], jitter: float
+) -> None:
+    """Fewer redeliveries have the same waits; one number of a curve leaves the others."""
+    policy = options.policy(IN_FORCE)
+    assert (policy.schedule(), policy.jitter) == (waits_s, jitter)
 
 
 def test_a_refused_policy_ends_before_spark_starts() -> None:
@@ -111,14 +135,15 @@ def outcome(handler: str | None, messages: int) -> Outcome:
     return Outcome(
         "billing", handler, messages, 1_900, Estimate(1_800.4, 1_700, 1_950), 100,
         Estimate(199.6, 50, 300), 4, 4_000, Estimate(3_000, 2_900, 3_100), 90.0, 60.0, 31.5,
-        1_356.0, 31.0, 7,
+        1_356.0, 31.0, 7, 80.0, 50.0, 400.0, 61.0, Policy(3, (1, 5, 5), 0.15),
+        Policy(6, (1, 5, 25, 125, 600, 600), 0.15),
     )  # fmt: skip
 
 
 ANSWER = WhatIf(
     "[red]t", Policy(3, (1, 5, 5), 0.15), True, outcome(None, 2_000),
     (outcome("bill", 1_500), outcome("\x1b[31m[b]evil", 500)), LeftOut(3, 0, 2, 0), ASSUMPTIONS,
-    messages=2_003,
+    messages=2_003, examples=Examples("orders/0/7", None, "orders/1/[b]9"),
 )  # fmt: skip
 
 
@@ -129,24 +154,43 @@ def test_the_tables_say_what_the_numbers_rest_on() -> None:
         console.print(part)
     text = console.export_text()
     assert "Through 3 redeliveries after 1s, 5s (2 times), with up to 15% jitter" in text
+    assert "In force: 6 redeliveries after 1s, 5s, 25s, 2m5s, 10m (2 times), with up to" in text
     assert "2,000 of 2,003 messages that failed, of [red]t" in text
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert "recovered 1,900 1,800 1,700 \u2013 1,950 \u2212100" in rows
     assert "dead letters 100 200 50 \u2013 300 +100" in rows
     assert "mean time to recovery 1m 30s 1m 0s" in rows
+    assert "half recovered within 1m 20s 50.0 s" in rows
+    assert "99 of 100 within 6m 40s 1m 1s" in rows
     assert "billing \\x1b[31m[b]evil 500 1,900 > 1,800 100 > 200 4,000 > 3,000" in rows
     assert "What recovers under both does so 31.5 s sooner on the average." in rows
-    assert "Left out: 3 messages that still wait; 2 replays of dead letters." in rows
     joined = " ".join(rows)
+    assert (
+        "Left out: 3 messages that still wait (such as orders/0/7); 2 replays of dead letters."
+        in joined
+    )
+    assert "cannot be known: see the bounds (such as orders/1/[b]9)." in joined
     assert all(sentence in joined for sentence in ASSUMPTIONS)
+
+
+def test_handlers_with_policies_of_their_own_have_a_line_each() -> None:
+    """Where not everything was given, each keeps the rest of what it has."""
+    bill, mail = outcome("bill", 1_500), replace(outcome("mail", 500), in_force=None)
+    console = Console(width=120, record=True, file=StringIO())
+    for part in whatif_tables(replace(ANSWER, handlers=(bill, mail))):
+        console.print(part)
+    text = console.export_text()
+    assert "bill through 3 redeliveries after 1s, 5s (2 times), with up to 15% jitter" in text
+    assert "mail through 3 redeliveries after 1s" in text
+    assert "The records do not say which policy was in force" in text
 
 
 def test_people_get_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not ask for JSON; the policy is the one that was said."""
     asked: list[RetryPolicy] = []
 
-    def told(_table: str, policy: RetryPolicy, _handler: str | None) -> WhatIf:
-        asked.append(policy)
+    def told(_table: str, options: PolicyOptions, _handler: str | None) -> WhatIf:
+        asked.append(options.policy(IN_FORCE))
         return ANSWER
 
     monkeypatch.setattr(command, "_rerun", told)
@@ -176,6 +220,8 @@ def test_it_reads_the_table(
     read = whatif("--max-redeliveries", "3", "-o", "json", table=table)
     assert read.exit_code == 0, read.stderr
     told = json.loads(read.stdout)
+    # No record says how long anything waited.
+    assert told["handlers"][0]["in_force"] is None
     assert told["policy"] == {"max_redeliveries": 3, "waits_s": [1, 5, 25], "jitter": 0.15}
     assert (told["total"]["dead"], told["total"]["redeliveries"]) == (1, 6)
     assert len(told["assumptions"]) == len(ASSUMPTIONS) + 1

@@ -1,5 +1,7 @@
 """The same seeded messages and outages through any policy, by the real worker on a manual clock.
 
+Each message waits in the same partitions in every run, so its waits have the same shares of jitter.
+
 Two services are away for known stretches of time; a message needs one of them, fails while it is
 away and is handled otherwise. Some messages are poison: they fail for ever, some by the handler's
 own word.
@@ -13,17 +15,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
 from ackfloor import App, DeadLetter, RetryPolicy
 from ackfloor.commits import Settled
 from ackfloor.core.acks.settled import settled_by
+from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import read_envelope
 from ackfloor.core.records.record import StartPosition
+from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.values.durations import format_exact_unit
 from ackfloor.testing import Harness
 from ackfloor_monitoring.spark.table.columns import HEADER_COLUMNS
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
+PARTITIONS = 4
 # From second to second, by service.
 OUTAGES = {"cards": ((20, 65), (240, 480)), "mail": ((120, 210),)}
 
@@ -66,6 +73,7 @@ class Rerun:
     dead: int
     redeliveries: int
     to_recovery_s: float
+    took_s: list[float]
     rows: list[dict[str, Any]]
     commits: list[Settled]
 
@@ -88,7 +96,10 @@ def run(policy: RetryPolicy, sent: list[Message]) -> Rerun:
         if body in failed:
             took_s[body] = (began - failed[body]).total_seconds()
 
-    with Harness(app, partitions=4, jitter=True, start=START) as h:
+    with (
+        patch.object(Parking, "own_partition", _same_partition),
+        Harness(app, partitions=PARTITIONS, jitter=True, start=START) as h,
+    ):
         for number, message in enumerate(sent):
             h.advance(START + timedelta(seconds=message.at_s) - h.now)
             h.send("orders", str(number), settle=False)
@@ -100,9 +111,16 @@ def run(policy: RetryPolicy, sent: list[Message]) -> Rerun:
             dead=len(h.dlq("orders")),
             redeliveries=sum(row["stage"] == "retry" for row in rows),
             to_recovery_s=sum(took_s.values()) / len(took_s),
+            took_s=sorted(took_s.values()),
             rows=rows,
             commits=list(_commits(h)),
         )
+
+
+def _same_partition(_parking: Parking, delivery: TrackedDelivery, _topic: str) -> int:
+    """A partition by the message and its attempt, where a worker draws one at random."""
+    number = int(delivery.record.value() or b"")
+    return (5 * number + 7 * delivery.attempt) % PARTITIONS
 
 
 def _call(service: str, began_s: float) -> None:
@@ -129,6 +147,7 @@ def _rows(h: Harness) -> Iterator[dict[str, Any]]:
             }
             yield read | {
                 "topic_id": name, "topic": name, "partition": record.partition(),
+                "tier": None if topic.delay_s is None else format_exact_unit(topic.delay_s),
                 "offset": record.offset(), "stage": topic.kind, "event_time": read["failed_at"],
                 "kafka_time": _time(record.timestamp()[1]), "unreadable": [], "foreign": [],
             }  # fmt: skip

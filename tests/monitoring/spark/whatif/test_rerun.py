@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ackfloor import RetryPolicy
-from ackfloor_monitoring.spark.whatif.answer import Estimate, Outcome
+from ackfloor_monitoring.spark.whatif.answer import Estimate, Outcome, Policy
 from ackfloor_monitoring.spark.whatif.build import what_if
+from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 from tests.monitoring.spark.failure_rows import frame
 from tests.monitoring.spark.whatif.rerun import Rerun, messages, run
 
@@ -41,6 +43,11 @@ def near(number: float, truth: float) -> bool:
     return abs(number - truth) <= 0.02 * truth
 
 
+def quantile(took_s: list[float], share: float) -> float:
+    """The time within which this share of the messages recovered."""
+    return took_s[ceil(share * len(took_s)) - 1]
+
+
 def within(bounds: Estimate, truth: int) -> bool:
     """Between the bounds."""
     return bounds.least <= truth <= bounds.most
@@ -53,7 +60,30 @@ def test_the_same_policy_gives_what_was(failures: DataFrame, history: Rerun) -> 
     assert total.redeliveries == history.redeliveries
     assert total.to_recovery_s == pytest.approx(history.to_recovery_s, abs=0.01)
     assert total.tried_later == 0
-    told(total, history)
+    for bounds, was in (
+        (total.recovered_then, total.recovered),
+        (total.dead_then, total.dead),
+        (total.redeliveries_then, total.redeliveries),
+    ):
+        assert bounds.likely == pytest.approx(was)
+        assert bounds.least <= was <= bounds.most
+    assert total.to_recovery_then_s == total.to_recovery_s
+    assert total.to_death_then_s == total.to_death_s
+    assert total.to_recovery_p50_then_s == total.to_recovery_p50_s
+    assert total.to_recovery_p99_then_s == total.to_recovery_p99_s
+    for share, told_s in ((0.5, total.to_recovery_p50_s), (0.99, total.to_recovery_p99_s)):
+        assert told_s == pytest.approx(quantile(history.took_s, share), rel=0.001)
+
+
+def test_the_policy_in_force_is_read_off_the_records(failures: DataFrame, history: Rerun) -> None:
+    """So without any option the answer is what was; fewer redeliveries keep the waits."""
+    answer = what_if(failures, history.commits, PolicyOptions(), table="t")
+    explicit = what_if(failures, history.commits, WAS, table="t")
+    assert answer.total == explicit.total
+    assert answer.policy == Policy(6, WAS.schedule(), WAS.jitter)
+    assert [each.in_force for each in answer.handlers] == [answer.policy]
+    fewer = what_if(failures, history.commits, PolicyOptions(max_redeliveries=3), table="t")
+    assert fewer.policy == Policy(3, WAS.schedule()[:3], WAS.jitter)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +100,8 @@ def test_a_shorter_policy_is_told_within_two_percent(
     assert then.dead > 1.5 * history.dead
     told(total, then)
     assert near(total.to_recovery_then_s or 0, then.to_recovery_s)
+    assert near(total.to_recovery_p50_then_s or 0, quantile(then.took_s, 0.5))
+    assert near(total.to_recovery_p99_then_s or 0, quantile(then.took_s, 0.99))
 
 
 def told(total: Outcome, then: Rerun) -> None:

@@ -90,7 +90,8 @@ def test_what_died_is_only_bounded(spark: SparkSession) -> None:
     told = what_if(frame(spark, rows), COMMITS, EVERY_10S, table="t").total
     assert (told.recovered, told.dead, told.dead_anyway, told.redeliveries) == (0, 2, 1, 2)
     assert (told.dead_then, told.tried_later) == (exact(2, 1, 2), 1)
-    assert told.redeliveries_then == exact(4, 2, 4)
+    # Its handler's word ended the second one at its first call: it is never redelivered.
+    assert told.redeliveries_then == exact(3, 1, 3)
     assert (told.to_death_s, told.to_death_then_s) == (6, 30)
     sooner = what_if(frame(spark, rows), COMMITS, RetryPolicy.fixed("1s", 3), table="t").total
     assert (sooner.dead_then, sooner.tried_later) == (exact(2, 2, 2), 0)
@@ -131,14 +132,30 @@ def test_what_waits_behind_another_record_did_not_fail(spark: SparkSession) -> N
     assert (told.total, told.left_out) == (alone.total, LeftOut(1, 0, 0, 0))
 
 
-def test_calls_take_their_time_and_jitter_its_mean(spark: SparkSession) -> None:
+def test_calls_take_their_time_and_waits_their_share_of_jitter(spark: SparkSession) -> None:
     """Calls of 4 s: begun at 0, failed at 4; the redeliveries begin at 15 and 30 s, works at 30."""
-    rows = message(1, 4, 20, 30, duration_ms=4_000)
+    first = {"first_failed_at": NOON + timedelta(seconds=4), "duration_ms": 4_000}
+    rows = [failure(1, 1, 4, 16, **first), failure(1, 2, 20, 30, **first)]
     table = frame(spark, rows)
-    # From the failure at 4 s: 11 s, a call, 11 s.
+    # From the failure at 4 s: 11.237 s, a call, 11.237 s; partition 0 has 0.618 of the jitter.
     told = what_if(table, COMMITS, RetryPolicy.fixed("10s", 2, jitter=0.2), table="t").total
     # It began to fail for the last time at 16 s; in 15 s it fails, in 30 s it works.
-    assert (told.redeliveries_then, told.to_recovery_then_s) == (exact(2, 2, 2), 26)
+    assert (told.redeliveries_then, told.to_recovery_then_s) == (exact(2, 2, 2), 26.474)
+
+
+def test_what_passed_beside_a_wait_passes_again(spark: SparkSession) -> None:
+    """The next call began 3 s after its wait was over; no call is taken to begin before it is."""
+    first = {"first_failed_at": NOON, "duration_ms": 1_000}
+    late = [failure(1, 1, 0, 10, **first), failure(1, 2, 14, 30, **first)]
+    ahead = [failure(2, 1, 0, 10, **first), failure(2, 2, 8, 30, **first)]
+    policy = RetryPolicy.fixed("10s", 3, jitter=0)
+    # At 13 s it fails, 14 s later it may work, for it did at 30 s.
+    told = what_if(frame(spark, late), COMMITS, policy, table="t").total
+    likely = (30 - 24) / (30 - 13)
+    assert told.redeliveries_then.likely == pytest.approx(2 + likely)
+    told = what_if(frame(spark, ahead), COMMITS, policy, table="t").total
+    first_fails, then_fails = (30 - 9.9) / (30 - 7), (30 - 20.9) / (30 - 7)
+    assert told.redeliveries_then.likely == pytest.approx(1 + first_fails + then_fails)
 
 
 def test_what_can_not_be_replayed_is_left_out(spark: SparkSession) -> None:
