@@ -286,9 +286,6 @@ class Intake:
         offsets = [record.offset() for record in records]
         sizes = list(map(len, records))
         read = first_deliveries(assignment, records, offsets, sizes, now.mono_s)
-        if assignment.handler.rules.exactly_once:
-            for delivery in read:
-                delivery.begin_outputs()
         assignment.leader_epochs.note(read)
         tracker = assignment.tracker
         position = tracker.position

@@ -398,4 +398,7 @@ def first_deliveries(
         delivery.retrying = 0
         delivery.outcome = delivery.envelope = delivery.lane = None
         made.append(delivery)
+    if assignment.handler.rules.exactly_once:
+        for delivery in made:
+            delivery.begin_outputs()
     return made
