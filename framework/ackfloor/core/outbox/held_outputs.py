@@ -8,14 +8,15 @@ outputs again; no handler is called for it.
 
 Held outputs count as bytes of their record, in all levels. Outputs that a broker refuses for their
 size, in a transaction of their own, are their record's failure: another delivery would publish the
-same, so it is dead-lettered. Its lane has gone on, and waits for nothing. Whatever else a broker
+same, so it is dead-lettered. Its lane has gone on; the outputs behind it wait for the dead letter,
+or its next owner might publish after them. Whatever else a broker
 refuses leaves the record open, named as a fault, and its outputs keep their place in the queue.
 """
 
 from __future__ import annotations
 
 from ackfloor.core.messages.events import DeliveryFailed
-from ackfloor.core.parking.output_write import OutputWrite, output_writes
+from ackfloor.core.parking.output_write import OutputWrite, lane_name, output_writes
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.outcomes import Rejected, judge
 from ackfloor.core.records.output import OUTPUT_TOO_LARGE
@@ -84,5 +85,5 @@ class HeldOutputs:
         )
         verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
         write = self._state.parking.park(delivery, verdict, now)
-        write.after, write.late = "continue", True
+        write.after, write.late, write.lane = "continue", True, lane_name(delivery)
         return write

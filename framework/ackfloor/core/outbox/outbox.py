@@ -129,7 +129,7 @@ class Outbox:
         else:
             self._publish(self._outputs.take(delivery, now), now)
 
-    def _publish(self, write: PendingWrite, now: Now) -> None:
+    def _publish(self, write: PendingWrite, now: Now, *, first: bool = False) -> None:
         write.delivery.assignment.parking += 1
         rules = write.delivery.assignment.handler.rules
         if rules.quarantines and not isinstance(write, OutputWrite):
@@ -139,7 +139,7 @@ class Outbox:
             self._unconfirmed[write] = now.mono_s
         if self.transactions is not None:
             write.companion = None if write.settles else self._state.parking.held(write, now)
-            self.transactions.add(write)
+            self.transactions.add(write, first=first)
             return
         self._state.parking.address(write, now)
         self._state.commands.append(Publish(write))
@@ -192,10 +192,10 @@ class Outbox:
         if isinstance(write, OutputWrite) and too_large:
             self._outputs.drop(write)
             self._state.faults.clear(FAULT, write)
-            self._publish(self._outputs.reject(write.delivery, error, now), now)
+            self._publish(self._outputs.reject(write.delivery, error, now), now, first=True)
             return
         if too_large and self._state.parking.lighten(write):
-            self._publish(write, now)
+            self._publish(write, now, first=write.late)
             return
         wait_s = self._state.parking.refused(write, now)
         self._await_retry(write, now)
@@ -220,7 +220,7 @@ class Outbox:
 
     def _await_retry(self, write: PendingWrite, now: Now) -> None:
         """A refused write waits for its next attempt: outputs in their place in the queue."""
-        if isinstance(write, OutputWrite) and self.transactions is not None:
+        if write.keeps_place and self.transactions is not None:
             self.transactions.refused(write)
             self._under_way[write] = now.mono_s
             write.delivery.assignment.parking += 1
@@ -257,7 +257,7 @@ class Outbox:
             subject, refusal = refused.get(write, (TRANSACTION, Refusal(outcome.error)))
             error, too_large = refusal
             self.failed(write, error, too_large=too_large, now=now, subject=subject)
-            if isinstance(write, OutputWrite) and write in self._under_way:
+            if write in self._under_way and write.retry_at_s > now.mono_s:
                 again.append(write)
         here = [write for write in again if not write.delivery.assignment.closed]
         for write in here:

@@ -80,7 +80,7 @@ def together(write: PendingWrite) -> tuple[PendingWrite, ...]:
 
 def lane_of(write: PendingWrite) -> LaneKey | None:
     """The lane in whose order a write goes; None where it has none."""
-    return write.lane if isinstance(write, OutputWrite) else None
+    return write.lane
 
 
 def targets(write: PendingWrite, parking: Parking, now: Now) -> list[str]:
@@ -119,7 +119,7 @@ class Transactions:
         #: Nothing is looked for until then (monotonic seconds).
         self._rests_until_s = 0.0
         #: Refused outputs that wait in the queue for their next attempt.
-        self._waiting: set[OutputWrite] = set()
+        self._waiting: set[PendingWrite] = set()
         #: Topics that nothing can be written to, as the brokers say.
         self._unwritable: Mapping[str, Trouble] = {}
 
@@ -131,9 +131,12 @@ class Transactions:
                 if write.topic in unwritable:
                     self.under_way.hopeless[write] = Refusal(unwritable[write.topic].why)
 
-    def add(self, write: PendingWrite) -> None:
-        """Queue a write."""
-        self._queue.append(write)
+    def add(self, write: PendingWrite, *, first: bool = False) -> None:
+        """Queue a write; first, where it takes the place of one that was refused."""
+        if first:
+            self._queue.appendleft(write)
+        else:
+            self._queue.append(write)
 
     def again(self, writes: Iterable[PendingWrite]) -> None:
         """Queue writes of an aborted transaction that are to go first, in their order.
@@ -306,7 +309,7 @@ class Transactions:
             elif several:
                 self._oversized.add(transaction.led.get(write, write))
 
-    def refused(self, write: OutputWrite) -> None:
+    def refused(self, write: PendingWrite) -> None:
         """Outputs were refused: they wait in the queue until `retry_at_s`."""
         self._waiting.add(write)
 
@@ -314,7 +317,7 @@ class Transactions:
         """Topics can be written again: what waits for them waits no longer."""
         mended = set(topics)
         for write in self._waiting:
-            if not mended.isdisjoint(part.topic for part in together(write)):
+            if not mended.isdisjoint([part.topic for part in together(write)]):
                 write.retry_at_s = now.mono_s
 
     def next_s(self) -> float:

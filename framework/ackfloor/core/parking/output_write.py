@@ -23,15 +23,18 @@ class OutputWrite(PendingWrite):
 
     Attributes:
         output: the record to write.
-        lane: what keeps its order; None where its handler is unordered.
         rest: of the first one: the record's other outputs.
         held: of the first one: the bytes of all of them.
     """
 
     output: Output = field(kw_only=True)
-    lane: LaneKey | None = None
     rest: tuple[OutputWrite, ...] = ()
     held: int = 0
+
+    @property
+    def keeps_place(self) -> bool:
+        """Always: those behind it in its lane wait for it."""
+        return True
 
     @property
     def key(self) -> bytes | None:
@@ -49,13 +52,17 @@ class OutputWrite(PendingWrite):
         return self.output.size
 
 
+def lane_name(delivery: TrackedDelivery) -> LaneKey | None:
+    """The lane in whose order a delivery's outputs are; None where its handler is unordered."""
+    ordering = delivery.assignment.handler.rules.ordering
+    return None if ordering == "unordered" else delivery.lane_key(ordering == "key")
+
+
 def output_writes(
     delivery: TrackedDelivery, outputs: Sequence[Output], now_s: float
 ) -> OutputWrite:
     """The writes of one record's outputs; returns the first, which leads the others."""
-    rules = delivery.assignment.handler.rules
-    ordered = rules.ordering != "unordered"
-    lane = delivery.lane_key(rules.ordering == "key") if ordered else None
+    lane = lane_name(delivery)
     first, *rest = [
         OutputWrite(
             delivery,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ackfloor.core.records.envelope import Envelope
 from ackfloor.core.records.outcomes import Verdict
 from ackfloor.core.records.record import Headers
-from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.records.tracked_delivery import LaneKey, TrackedDelivery
 
 if TYPE_CHECKING:
     from ackfloor.core.state.assignment import AfterDeadLetter
@@ -38,6 +38,7 @@ class PendingWrite:
         refusals: how often the write has failed.
         retry_at_s: monotonic seconds of the next attempt to write it.
         late: its lane went on before it failed: only its outputs were refused.
+        lane: what keeps its place among a lane's outputs; None where nothing does.
     """
 
     delivery: TrackedDelivery
@@ -53,6 +54,7 @@ class PendingWrite:
     refusals: int = 0
     retry_at_s: float = 0.0
     late: bool = False
+    lane: LaneKey | None = None
 
     @property
     def key(self) -> bytes | None:
@@ -68,6 +70,11 @@ class PendingWrite:
     def size(self) -> int:
         """Its bytes."""
         return self.delivery.size
+
+    @property
+    def keeps_place(self) -> bool:
+        """Whether it stays in the queue when it is refused: for the order of a lane's outputs."""
+        return self.late
 
     @property
     def settles(self) -> bool:
