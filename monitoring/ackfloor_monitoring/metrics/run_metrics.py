@@ -95,21 +95,24 @@ class RunMetrics:
         self._registry = registry or CollectorRegistry(auto_describe=False)
         self._settings = SettingsState()
         self._look: Look | None = None
-        self._registry.register(
-            RunCollector(
-                group,
-                workers,
-                self.reports,
-                lambda: self._worker_exits,
-                lambda: self._settings,
-                lambda: self._look,
-                self.turn_ages_s,
-            )
-        )
-        self._registry.register(UserCollector(self.user_totals))
+        self._collect()
         self._controls: dict[str, Control] = {}
         self._pages = self._all_pages()
         self._server = PageServer(self._pages, self._controls)
+
+    def _collect(self) -> None:
+        """Register what counts for the whole run."""
+        run = RunCollector(
+            self._group,
+            self._workers,
+            self.reports,
+            lambda: self._worker_exits,
+            lambda: self._settings,
+            lambda: self._look,
+            self.turn_ages_s,
+        )
+        self._registry.register(run)
+        self._registry.register(UserCollector(self.user_totals))
 
     def start(self, listen: str, certificate: Path | None = None, key: Path | None = None) -> str:
         """Serve on `host:port` and return the address served; over TLS with a certificate."""
