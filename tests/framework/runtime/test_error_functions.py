@@ -176,12 +176,13 @@ def test_its_delivery_takes_no_answer(options: dict[str, object]) -> None:
                 delivery.dead_letter("x"),
                 delivery.discard("x"),
                 delivery.extend("1s"),
+                delivery.publish("invoices", b"x"),
             )
         )
 
     with live(app) as worker:
         worker.broker.produce("orders", b"x")
-        worker.until(lambda: len(answers) == 5)
+        worker.until(lambda: len(answers) == 6)
         worker.until(lambda: dead_letters(worker) == 1)
     assert not any(answers)
 

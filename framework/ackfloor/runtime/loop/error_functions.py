@@ -14,11 +14,13 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from ackfloor.app import ErrorFunction
 from ackfloor.core.records.record import Failure, Headers, Origin, Record
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.declare.outgoing import HeadersGiven
 from ackfloor.runtime.logging.rate_limit import RateLimit
 
 log = logging.getLogger("ackfloor.on_error")
@@ -62,6 +64,19 @@ class FailedDelivery:
     def value(self) -> bytes | None:
         """The raw value."""
         return self._record.value()
+
+    def publish(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersGiven = (),
+        partition: int | None = None,
+    ) -> bool:
+        """Too late: it would go with an acknowledgement that there will not be."""
+        del topic, value, key, headers, partition
+        return False
 
     def ack(self) -> bool:
         """Too late for an answer."""
