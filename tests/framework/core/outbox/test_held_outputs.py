@@ -304,6 +304,20 @@ def test_what_waits_for_a_mended_topic_waits_no_longer() -> None:
     assert [content(t) for t in world.transactions] == [[(OUT, 0), ("forbidden", 0)]]
 
 
+def test_a_topic_that_is_mended_hurries_no_outputs_of_another() -> None:
+    """They keep their backoff."""
+    world = world_of(1)
+    handle(world, OUT, "forbidden")
+    abort(world, "forbidden")
+    trouble = Trouble("authorization", "no write access", unwritable=True)
+    world.engine.troubled({"elsewhere": trouble}, world.now)
+    world.engine.troubled({}, world.now)
+    world.take()
+    assert world.transactions == []
+    world.tick(0.3)
+    assert [content(t) for t in world.transactions] == [[(OUT, 0), ("forbidden", 0)]]
+
+
 def test_unordered_outputs_go_in_the_order_of_settling() -> None:
     """That is the order in which their handlers have returned."""
     world = world_of(4)
