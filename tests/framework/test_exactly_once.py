@@ -17,6 +17,9 @@ from ackfloor.settings import Settings
 from ackfloor.testing import Harness
 
 ONCE: Any = {"output": "exactly_once"}
+LETTERS = "pass 1 to 249 of the letters a-z and A-Z, digits, '.', '_' and '-'"
+NO_PARTITION = "pass the number of a partition of the topic, or None"
+NO_HEADER = "is no header; pass a text as the name, and text, bytes or None"
 SOON = RetryPolicy.fixed("1s", 1)
 
 
@@ -237,11 +240,29 @@ def test_a_handler_without_the_option_publishes_nothing_through_its_delivery() -
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"topic": ""}, "delivery.publish(topic=''): pass the name of a topic"),
+        *(
+            (
+                {"topic": name},
+                f"delivery.publish(topic={name!r}): no topic has that name; {LETTERS}",
+            )
+            for name in ("", "..", "in voices", "a\0b", "\ud800", "x" * 250)
+        ),
         ({"topic": None}, "delivery.publish(topic=None): pass the name of a topic"),
         ({"key": 7}, "delivery.publish(key=7): pass bytes, text or None"),
         ({"partition": "0"}, "delivery.publish(partition='0'): pass a number, or None"),
         ({"partition": True}, "delivery.publish(partition=True): pass a number, or None"),
+        ({"partition": -1}, f"delivery.publish(partition=-1): {NO_PARTITION}"),
+        ({"partition": 2**31}, f"delivery.publish(partition=2147483648): {NO_PARTITION}"),
+        ({"headers": {b"kind": b"x"}}, f"delivery.publish(headers): b'kind': b'x' {NO_HEADER}"),
+        ({"headers": [("kind", 0)]}, f"delivery.publish(headers): 'kind': 0 {NO_HEADER}"),
+        (
+            {"headers": {"a\0": b""}},
+            "delivery.publish(headers): 'a\\x00' can't be the name of a header",
+        ),
+        (
+            {"headers": {"\ud800": b""}},
+            "delivery.publish(headers): '\\ud800' can't be the name of a header",
+        ),
     ],
 )
 def test_what_is_no_record_is_refused_in_the_call(given: dict[str, Any], told: str) -> None:
@@ -251,7 +272,7 @@ def test_what_is_no_record_is_refused_in_the_call(given: dict[str, Any], told: s
 
     @app.handler("orders", **ONCE)
     async def bill(order: Order, delivery: Delivery) -> None:
-        with pytest.raises(TypeError) as refused:
+        with pytest.raises((TypeError, ValueError)) as refused:
             delivery.publish(**{"topic": "invoices", "value": "x"} | given)
         seen.append(str(refused.value))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ from pydantic_core import to_json
 from ackfloor.core.records.envelope import IDEMPOTENCY_KEY
 from ackfloor.core.records.output import Output
 from ackfloor.core.records.record import Headers
+
+#: What Kafka takes as the name of a topic (org.apache.kafka.common.internals.Topic).
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: A partition is a number of 32 bits with a sign.
+MOST_PARTITIONS = 2**31
 
 Value = bytes | str | BaseModel | None | dict[str, Any] | list[Any] | int | float | bool
 HeadersGiven = Mapping[str, "str | bytes | None"] | Sequence[tuple[str, "str | bytes | None"]]
@@ -37,14 +43,47 @@ def make_output(topic: Any, value: Any, key: Any, headers: Any, partition: Any) 
     Raises:
         TypeError: an argument is of another type; PydanticSerializationError where JSON can't hold
             the value.
+        ValueError: there can be no such topic, partition or header.
     """
-    if not isinstance(topic, str) or not topic:
+    if not isinstance(topic, str):
         raise TypeError(f"delivery.publish(topic={topic!r}): pass the name of a topic")
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise ValueError(
+            f"delivery.publish(topic={topic!r}): no topic has that name; pass 1 to 249 of the "
+            "letters a-z and A-Z, digits, '.', '_' and '-'"
+        )
     if not isinstance(key, bytes | str | None):
         raise TypeError(f"delivery.publish(key={key!r}): pass bytes, text or None")
     if not isinstance(partition, int | None) or isinstance(partition, bool):
         raise TypeError(f"delivery.publish(partition={partition!r}): pass a number, or None")
+    if partition is not None and not 0 <= partition < MOST_PARTITIONS:
+        raise ValueError(
+            f"delivery.publish(partition={partition!r}): pass the number of a partition of the "
+            "topic, or None"
+        )
     # Of a delivery's headers this one names the record that was delivered, and no other one.
-    pairs = tuple(pair for pair in header_pairs(headers) if pair[0] != IDEMPOTENCY_KEY)
+    pairs = tuple(pair for pair in _checked(headers) if pair[0] != IDEMPOTENCY_KEY)
     raw_key = key.encode() if isinstance(key, str) else key
     return Output(topic, raw_key, encode(value), pairs, partition)
+
+
+def _checked(headers: Any) -> Headers:
+    """Headers that the client takes, as they are written."""
+    pairs = header_pairs(headers)
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, bytes | None):
+            raise TypeError(
+                f"delivery.publish(headers): {name!r}: {value!r} is no header; pass a text as the "
+                "name, and text, bytes or None"
+            )
+        if "\0" in name or not _encodes(name):
+            raise ValueError(f"delivery.publish(headers): {name!r} can't be the name of a header")
+    return pairs
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

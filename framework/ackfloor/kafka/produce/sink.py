@@ -40,7 +40,7 @@ log = logging.getLogger("ackfloor.kafka")
 PARTITION_UA = -1
 
 #: What `produce` raises if the client does not accept a write.
-REFUSED = (BufferError, KafkaException, ValueError, TypeError)
+REFUSED = (BufferError, KafkaException, ValueError, TypeError, OverflowError)
 
 
 def produce(
