@@ -89,7 +89,7 @@ class BatchChild(Child):
             for unanswered in left:
                 unanswered.outcome = outcome
                 if outcome is ACKED:
-                    with suppress(OSError):
+                    with suppress(ConnectionError):
                         self._send_outputs(sent.number, batch.items.index(unanswered), unanswered)
         if not left and isinstance(outcome, Failed | Rejected) and self._late.admits(now_s):
             log.error(

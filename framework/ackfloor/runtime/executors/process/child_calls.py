@@ -200,7 +200,8 @@ class Child:
         outcome, _ = self._called(delivery)
         delivery.outcome = outcome
         if outcome is ACKED:
-            with self._send_lock, suppress(OSError):
+            # Not of any other cause: the record would be settled without them.
+            with self._send_lock, suppress(ConnectionError):
                 self._send_outputs(sent.number, 0, delivery)
         self._end_call(sent.number, outcome)
 
