@@ -134,6 +134,27 @@ def test_outputs_too_large_for_their_topic_dead_letter_their_record(
         assert dict(letter.headers())["ackfloor.error.type"] == b"OutputTooLarge"
 
 
+def test_outputs_of_one_record_are_no_request_that_is_too_large(bootstrap_servers: str) -> None:
+    """Nothing else waits, and together they are more than their topic takes at once."""
+    with on_kafka(bootstrap_servers) as crowd:
+        place, noise = crowd.place, random.Random(5)
+        bills = bills_of(crowd, **{"max.message.bytes": "10000"})
+        app = App(place.group)
+
+        @app.handler(place.topic, name="bill", output="exactly_once")
+        async def bill(value: bytes, delivery: Delivery) -> None:
+            for _ in range(int(value)):
+                delivery.publish(bills, noise.randbytes(2_000))
+
+        worker = crowd.start(app)
+        for number, count in enumerate((40, 600)):
+            place.send(1, b"%d" % count)
+            crowd.until(lambda end=number + 1: place.committed() == end, "the record")
+        assert len(place.read(bills)) == 640
+        assert place.read(place.our("dlq")) == []
+        assert not worker.faults()
+
+
 @pytest.mark.parametrize("ordering", ["unordered", "key"])
 def test_a_rebalance_under_load_doubles_no_output(bootstrap_servers: str, ordering: str) -> None:
     """Workers come and go; each record's output is there once, a key's in its order."""

@@ -89,6 +89,19 @@ def test_what_fails_once_more_is_parked(transactional: bool) -> None:
     assert (TIER, 0) not in world.engine.assignments
 
 
+def test_one_after_the_other_is_parked_in_transactions() -> None:
+    """A transaction without a commit of theirs ends as well: the next one may begin."""
+    world = world_of(3, transactional=True)
+    world.engine.deleted([(PLACE, 3)])
+    for left in (2, 1, 0):
+        world.tick(2.0)
+        world.finish(world.start(), Rejected(Failure("Hopeless", "x")))
+        (transaction,) = world.transactions
+        assert [p.topic for p in transaction.writes] == [DLQ]
+        world.end_transaction()
+        assert world.engine.flow.open_count == left
+
+
 def test_at_the_end_of_the_worker_what_waits_begins_at_once() -> None:
     """Nobody else has it. What is left even then is lost, and counted."""
     world = world_of(3)

@@ -15,11 +15,13 @@ refuses leaves the record open, named as a fault, and its outputs keep their pla
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ackfloor.core.messages.events import DeliveryFailed
 from ackfloor.core.parking.output_write import OutputWrite, lane_name, output_writes
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.outcomes import Rejected, judge
-from ackfloor.core.records.output import OUTPUT_TOO_LARGE
+from ackfloor.core.records.output import OUTPUT_TOO_LARGE, Output
 from ackfloor.core.records.record import Failure, Now
 from ackfloor.core.records.trace_context import sampled_trace
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -34,11 +36,9 @@ class HeldOutputs:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
 
-    def take(self, delivery: TrackedDelivery, now: Now) -> OutputWrite:
+    def take(self, delivery: TrackedDelivery, outputs: Sequence[Output], now: Now) -> OutputWrite:
         """Take the outputs of a handled record over; returns what is to be written."""
-        outputs = delivery.outputs
-        assert outputs is not None
-        write = output_writes(delivery, outputs.items, now.mono_s)
+        write = output_writes(delivery, outputs, now.mono_s)
         assignment = delivery.assignment
         delivery.size += write.held
         assignment.open_bytes += write.held

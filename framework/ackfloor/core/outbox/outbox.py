@@ -124,10 +124,12 @@ class Outbox:
         if self.transactions is None:
             raise RuntimeError("outputs are written in transactions, and the outbox has none")
         outputs = delivery.outputs
+        # A thread that its handler has left behind may publish now: what it adds is too late.
+        items = () if outputs is None else tuple(outputs.items)
         if outputs is not None and outputs.too_large:
             self._publish(self._outputs.reject(delivery, outputs.too_large, now), now)
         else:
-            self._publish(self._outputs.take(delivery, now), now)
+            self._publish(self._outputs.take(delivery, items, now), now)
 
     def _publish(self, write: PendingWrite, now: Now, *, first: bool = False) -> None:
         write.delivery.assignment.parking += 1
@@ -189,7 +191,8 @@ class Outbox:
         self._forget_write(write)
         if assignment.closed:
             return
-        if isinstance(write, OutputWrite) and too_large:
+        if isinstance(write, OutputWrite) and too_large and self.transactions is not None:
+            self.transactions.rejected(write)
             self._outputs.drop(write)
             self._state.faults.clear(FAULT, write)
             self._publish(self._outputs.reject(write.delivery, error, now), now, first=True)

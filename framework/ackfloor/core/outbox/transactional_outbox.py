@@ -14,7 +14,7 @@ T3  A write goes only if the commit says that its record is settled. Where a gap
     topic that the brokers report as unwritable waits too: it would delay all the others.
 T4  One write that fails aborts all. Those that did not cause it go again at once; a topic that
     refused one has transactions of its own until it takes one, and a record that was refused
-    for its size has one to itself.
+    for its size has one to itself, in which each of its writes has a request to itself.
 T5  A dead letter that holds its key and what holds it there (`together`) are written in one
     transaction, which settles the record. What is led is never queued: it is refused, or goes
     again, as its dead letter does.
@@ -180,8 +180,10 @@ class Transactions:
             if not isinstance(write, OutputWrite):
                 self._state.parking.address(write, now)
             assignment = write.delivery.assignment
-            assignment.commit.outstanding = assignment.commit.transacting = True
-            assignment.commit.sent_s = now.mono_s
+            if not assignment.orphaned:
+                # The topic of others was deleted: no commit of theirs will be known to have ended.
+                assignment.commit.outstanding = assignment.commit.transacting = True
+                assignment.commit.sent_s = now.mono_s
             parts = together(write)
             writes += parts
             led.update(dict.fromkeys(parts[1:], write))
@@ -301,13 +303,16 @@ class Transactions:
             return
         if outcome.error.startswith(METADATA_TOO_LARGE):
             self._shorten(transaction)
-        several = len(transaction.queued) > 1
         for write in outcome.refusals or transaction.writes:
             refusal = outcome.refusals.get(write)
             if refusal is None or not refusal.too_large:
                 self._suspects.add(write.topic)
-            elif several:
+            elif transaction.batched:
                 self._oversized.add(transaction.led.get(write, write))
+
+    def rejected(self, write: PendingWrite) -> None:
+        """Outputs are too large, and are not to be written."""
+        self._oversized.discard(write)
 
     def refused(self, write: PendingWrite) -> None:
         """Outputs were refused: they wait in the queue until `retry_at_s`."""
@@ -341,11 +346,10 @@ class Transactions:
         """
         if not refused:
             return []
-        queued = transaction.queued
         return [
             write
-            for write in queued
-            if write not in refused or (refused[write][1].too_large and len(queued) > 1)
+            for write in transaction.queued
+            if write not in refused or (refused[write][1].too_large and transaction.batched)
         ]
 
 

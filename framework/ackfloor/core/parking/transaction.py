@@ -47,12 +47,22 @@ class Transaction:
         """What was queued of it: all but what is led."""
         return tuple(write for write in self.writes if write not in self.led)
 
+    @property
+    def batched(self) -> bool:
+        """Whether several of its writes may have gone in one request, which is refused as one."""
+        return len(self.writes) > 1 and not self.singly
+
     def refused(self, outcome: TransactionOutcome) -> dict[PendingWrite, tuple[str, Refusal]]:
-        """Which of those made it fail, with what they lead -> at what topic, and why."""
-        return {
-            self.led.get(write, write): (write.topic, refusal)
-            for write, refusal in outcome.refusals.items()
-        }
+        """Which of those made it fail, with what they lead -> at what topic, and why.
+
+        Of several causes a size counts: what is behind such a record fails because of it.
+        """
+        found: dict[PendingWrite, tuple[str, Refusal]] = {}
+        for write, refusal in outcome.refusals.items():
+            leader = self.led.get(write, write)
+            if leader not in found or refusal.too_large:
+                found[leader] = write.topic, refusal
+        return found
 
 
 @dataclass(frozen=True, slots=True)

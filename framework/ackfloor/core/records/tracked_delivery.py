@@ -256,18 +256,16 @@ class TrackedDelivery:
     def hold(self, output: Output) -> bool:
         """Hold an output until the record's outcome is known.
 
-        Returns False where the delivery has ended: the output is dropped with it.
+        Returns False where the delivery has ended: the output is dropped with it. One that is
+        closed keeps it, for it may be opened again: its deadline was moved at that moment.
 
         Raises:
             OutputTooLarge: the outputs of the record are too large with it.
         """
-        if not self._goes_on():
+        if self.outcome is not None:
             return False
         self._outputs.add(output)
         # Another thread may have answered meanwhile, and may have left this one out.
-        return self._goes_on()
-
-    def _goes_on(self) -> bool:
         return not self.closed and self.outcome is None
 
     @property

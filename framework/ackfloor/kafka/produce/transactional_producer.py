@@ -59,6 +59,7 @@ from ackfloor.kafka.client.client_errors import (
 )
 from ackfloor.kafka.client.client_log import ClientLog
 from ackfloor.kafka.client.client_options import (
+    ONE_PER_REQUEST,
     KafkaOptions,
     make_client,
     quiet_consumer,
@@ -103,6 +104,8 @@ class Transactor:
         self._options, self._group = options, group
         self._id = transactional_id
         self._producer: Producer | None = None
+        #: Whether that one sends each record in a request of its own.
+        self._singly = False
         self._reader: Consumer | None = None
         #: The topics of outputs that were there.
         self._known: set[str] = set()
@@ -137,14 +140,20 @@ class Transactor:
             else:
                 return
 
-    def _ready(self) -> Producer:
-        """The producer, started if there is none; raises KafkaException if that fails."""
+    def _ready(self, *, singly: bool = False) -> Producer:
+        """The producer, started if there is none; raises KafkaException if that fails.
+
+        Args:
+            singly: one that sends each record in a request of its own.
+        """
+        if singly != self._singly:
+            self._discard()
         if self._producer is None:
             logger = ClientLog(log, f"transactional producer {self._id}")
-            config = {"log_level": 2, **self._config}
+            config = {"log_level": 2, **self._config, **(ONE_PER_REQUEST if singly else {})}
             producer = make_client(Producer, "producer", config, logger=logger)
             producer.init_transactions(REQUEST_S)
-            self._producer = producer
+            self._producer, self._singly = producer, singly
         return self._producer
 
     def _discard(self) -> None:
@@ -162,7 +171,7 @@ class Transactor:
             return TransactionOutcome("the group has thrown this worker out, which is to join anew")
         refusals: dict[PendingWrite, Refusal] = {}
         try:
-            producer = self._ready()
+            producer = self._ready(singly=transaction.singly)
             producer.begin_transaction()
         except KafkaException as exc:
             self._failed(exc)
@@ -224,12 +233,6 @@ class Transactor:
                 error = kafka_error(exc)
                 too_large = error is not None and error.code() in TOO_LARGE
                 refusals[write] = Refusal(error_text(exc), too_large)
-            if transaction.singly:
-                self._begin()
-                producer.flush(_left_s(until_s))
-                if refusals:
-                    # The transaction takes no more: the others have not failed by themselves.
-                    break
         if not refusals:
             # The records are being sent meanwhile.
             offsets = [offset_of(position) for position in transaction.positions]

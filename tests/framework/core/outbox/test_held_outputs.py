@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from ackfloor.core.messages.events import (
@@ -355,6 +357,71 @@ def test_outputs_too_large_for_a_topic_dead_letter_their_record() -> None:
     assert [e.offset for e in world.told(RecordDeadLettered)] == [1]
     assert world.engine.flow.open_count == world.engine.flow.open_bytes == 0
     assert world.subjects() == []
+
+
+def test_outputs_that_are_too_large_together_go_one_by_one() -> None:
+    """A broker refuses a request as a whole: a record's own outputs may have shared one."""
+    world = world_of(1)
+    handle(world, OUT, "ledger", OUT)
+    (first,) = world.transactions
+    assert not first.singly
+    abort(world, OUT, "large", too_large=True)
+    (alone,) = world.transactions
+    assert (alone.singly, content(alone)) == (True, content(first))
+    world.end_transaction()
+    assert world.floor() == 1
+    assert world.told(DeliveryFailed) == []
+
+
+def test_of_several_refusals_the_size_counts() -> None:
+    """What is behind an output that is too large is refused because of it."""
+    world = world_of(1)
+    handle(world, OUT, "ledger", OUT)
+    abort(world, OUT, "large", too_large=True)
+    (alone,) = world.transactions
+    order, large = Refusal("out of order"), Refusal("large", too_large=True)
+    refusals = dict(zip(alone.writes, (order, large, order), strict=True))
+    world.end_transaction(TransactionOutcome("out of order", refusals))
+    assert [content(t) for t in world.transactions] == [[(DLQ, 0)]]
+    transactions = world.engine._outbox.transactions
+    assert transactions is not None
+    assert not transactions._oversized, "its bytes are not kept"
+    world.end_transaction()
+    assert [e.error_type for e in world.told(DeliveryFailed)] == ["OutputTooLarge"]
+    assert world.engine.flow.open_count == world.engine.flow.open_bytes == 0
+
+
+def test_a_thread_that_publishes_when_its_record_is_handled_changes_nothing() -> None:
+    """Also where it is too much: what was held at the handler's end is written."""
+    world = world_of(1)
+    delivery = world.start()
+    publish(delivery)
+    outputs = delivery.outputs
+    assert outputs is not None
+    late = [*outputs.items]
+
+    class Emptied(list[Output]):
+        """A list that another thread empties as soon as it was looked at."""
+
+        def __iter__(self) -> Iterator[Output]:
+            yield from late
+            outputs.too_large = ""
+            outputs.items = []
+
+    outputs.items = Emptied(late)
+    world.finish(delivery)
+    assert [content(t) for t in world.transactions] == [[(OUT, 0)]]
+
+
+def test_a_delivery_that_is_closed_for_a_moment_keeps_what_it_publishes() -> None:
+    """Its deadline is being moved: it is opened again, and is handled."""
+    world = world_of(1)
+    delivery = world.start()
+    delivery.closed = True
+    assert not delivery.hold(Output(OUT, None, b"x"))
+    delivery.closed = False
+    world.finish(delivery)
+    assert [content(t) for t in world.transactions] == [[(OUT, 0)]]
 
 
 @pytest.mark.parametrize("of_a_lane", [True, False])
