@@ -29,6 +29,9 @@ Range = tuple[int, int]
 TRIES = 2
 #: The request's share of a try's time.
 BROKERS_SHARE = 0.8
+#: Least seconds of a request, however short the wait for it: where its time is over in the moment
+#: in which its answer comes, librdkafka 2.16 frees it twice, which ends the process.
+LEAST_REQUEST_S = 1.0
 
 FIRST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 END: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -57,7 +60,7 @@ def _asked(admin: AdminClient, places: Collection[Place], timeout_s: float) -> d
         admin.list_offsets(
             {TopicPartition(*place): spec for place in places},
             isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=timeout_s * BROKERS_SHARE,
+            request_timeout=max(LEAST_REQUEST_S, timeout_s * BROKERS_SHARE),
         )
         for spec in (FIRST, END)
     ]
@@ -74,7 +77,7 @@ def log_ends(admin: AdminClient, places: Collection[Place], timeout_s: float) ->
     asked = admin.list_offsets(
         {TopicPartition(*place): END for place in places},
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=timeout_s * BROKERS_SHARE,
+        request_timeout=max(LEAST_REQUEST_S, timeout_s * BROKERS_SHARE),
     )
     return answered_offsets(asked, until_s)
 
@@ -90,7 +93,7 @@ def log_tips(
     asked = admin.list_offsets(
         {TopicPartition(*place): END for place in places},
         isolation_level=IsolationLevel.READ_COMMITTED,
-        request_timeout=timeout_s * BROKERS_SHARE,
+        request_timeout=max(LEAST_REQUEST_S, timeout_s * BROKERS_SHARE),
     )
     ends = answered_offsets(asked, until_s)
     tips: dict[Place, tuple[int, int]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import cast
@@ -35,6 +37,26 @@ def test_a_broker_that_does_not_answer_is_waited_for_that_long() -> None:
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     assert log_ranges(admin, [("orders", 0)], 0.2) == {}
     assert log_ranges(admin, [], 30.0) == {}, "no question is asked"
+
+
+#: Asks again and again for so short a time that its end and the answer meet.
+IMPATIENT = """
+import sys
+from confluent_kafka.admin import AdminClient
+from ackfloor.kafka.topics.log_ranges import log_tips
+
+for _ in range(150):
+    admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+    log_tips(admin, [(sys.argv[2], 0), (sys.argv[2], 1)], 0.002)
+"""
+
+
+def test_an_answer_that_comes_when_its_time_is_over_ends_no_process(bootstrap_servers: str) -> None:
+    """librdkafka frees it twice where a request's own time ends in that moment."""
+    topic = make_topic(bootstrap_servers, 2)
+    command = [sys.executable, "-c", IMPATIENT, bootstrap_servers, topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 class Quiet:
