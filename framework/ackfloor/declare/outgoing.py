@@ -70,6 +70,8 @@ def make_output(topic: Any, value: Any, key: Any, headers: Any, partition: Any) 
 def _checked(headers: Any) -> Headers:
     """Headers that the client takes, as they are written."""
     pairs = header_pairs(headers)
+    name: Any
+    value: Any
     for name, value in pairs:
         if not isinstance(name, str) or not isinstance(value, bytes | None):
             raise TypeError(
