@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.cli.status.group_look import GroupLook
 from ackfloor.core.acks.progress import Progress
 from ackfloor.core.acks.tier_counts import TierCount
-from ackfloor.observe import RunningDelivery
+from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
+from ackfloor.observe import BreakerSnapshot, RunningDelivery
 from ackfloor_monitoring.console import looking_endpoints
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
@@ -32,6 +34,9 @@ from tests.monitoring.console.page_text import IN_FLIGHT, OVERVIEW, SCRIPT, Tags
 from tests.monitoring.console.served_console import NOWHERE, Console, console_of
 from tests.monitoring.console.shown_cluster import Kafka, Run, progress
 from tests.monitoring.samples import HANDLER, OPEN
+
+#: A circuit breaker that deliveries which hang have opened.
+HANGING = replace(OPEN, error=f"{CONSUME_TIMEOUT}: 45 s are over")
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +110,26 @@ def test_what_hangs_is_named_with_the_line_of_its_handler(run: Run, kafka: Kafka
     with console_of(NOWHERE) as console:
         said = words(console.ask(IN_FLIGHT).text)
     assert "No record is in flight" in said
+
+
+@pytest.mark.parametrize("breaker", [BreakerSnapshot(), HANGING])
+def test_a_viewer_is_not_told_which_keys_hang(
+    run: Run, kafka: Kafka, breaker: BreakerSnapshot
+) -> None:
+    """On a line of their own, and under the circuit breaker that they opened; a reader is."""
+    del kafka
+    run.show(noisy_keys=HANDLER.noisy_keys, breaker=breaker)
+    said = "bill: 1 noisy key, 2 hanging keys, 340 records behind"
+    for role, sees in ((Role.viewer, False), (Role.reader, True)):
+        with console_of(run.listen, role=role) as console:
+            page = console.ask(OVERVIEW).text
+            with console.events(f"{OVERVIEW}/events") as events:
+                _, part = next(events)
+        for text in (page, part):
+            assert said in words(text)
+            assert ("also keys" in words(text)) is (breaker is HANGING)
+            assert (f"{said}; the newest: customer-3 (hanging)" in words(text)) is sees
+            assert ("customer-3" in text) is sees
 
 
 def test_a_slow_cluster_shows_what_it_has_and_says_what_is_late(

@@ -30,12 +30,17 @@ class HeldUp(NamedTuple):
     newest: str
 
     def __str__(self) -> str:
+        return f"{self.counts}; the newest: {self.newest}"
+
+    @property
+    def counts(self) -> str:
+        """How many there are, without the keys."""
         what = [_counted(self.noisy, "noisy key"), _counted(self.hanging, "hanging key")]
         keys = ", ".join(text for text in what if text)
         records = _counted(self.behind, "record") or "nothing"
         if self.running > self.noisy + self.hanging:
             records = f"{_counted(self.running, 'record')} in flight, {records}"
-        return f"{keys}, {records} behind; the newest: {self.newest}"
+        return f"{keys}, {records} behind"
 
 
 def noisy_key_remarks(state: Mapping[str, Any]) -> Iterator[str]:

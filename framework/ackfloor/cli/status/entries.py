@@ -32,6 +32,10 @@ class Entry:
     line: StatusLine
     follows: list[StatusLine] = field(default_factory=list)
 
+    def without_keys(self) -> Entry:
+        """It for who may not see keys of records."""
+        return Entry(self.line.without_keys(), [each.without_keys() for each in self.follows])
+
 
 def entries(lines: Sequence[StatusLine]) -> list[Entry]:
     """Lines, the worst first, as entries in the same order."""

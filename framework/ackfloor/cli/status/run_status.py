@@ -175,6 +175,7 @@ def _scarce_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusL
             next=next_,
             handler=each.handler,
             errors=frozenset({CONSUME_TIMEOUT} if each.hanging else ()),
+            keyless=f"{each.handler}: {each.counts}",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -33,6 +33,8 @@ class StatusLine:
         subject: the handler, topic or address that it is about; empty for a whole group.
         count: how many of what it is about there are: lanes, records, dead letters.
         detail: how it is, in a sentence.
+        keyless: the same without keys of records, for who may not see them; empty where it has
+            none.
         next: the command that looks closer or mends it; empty where nothing is to be done.
         runs: the addresses of the runs that say so; empty where Kafka does.
         handler: whose records wait or fail, where it is known; for `entries`.
@@ -53,6 +55,11 @@ class StatusLine:
     errors: frozenset[str] = frozenset()
     quiet_s: float | None = None
     open_in: frozenset[int] = frozenset()
+    keyless: str = ""
+
+    def without_keys(self) -> StatusLine:
+        """It for who may not see keys."""
+        return replace(self, detail=self.keyless, keyless="") if self.keyless else self
 
     def row(self) -> dict[str, Any]:
         """It as a row for programs."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ackfloor.cli.status.status_line import State
+from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.pages.console_page import AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.dead_letters_page import DEAD_LETTERS
 from ackfloor_monitoring.console.pages.handlers_page import HANDLERS
@@ -28,6 +29,8 @@ def facts(cluster: Cluster, known: Known) -> Mapping[str, Any]:
     """What the template shows."""
     runs, kafka = known.runs.value, None if known.kafka is None else known.kafka.value
     found, plots = cluster.entries(runs, kafka), cluster.plots()
+    if not known.asked.person.may(Right.see_payloads):
+        found = [each.without_keys() for each in found]
     return {
         "closer": CLOSER,
         "wrong": [each for each in found if each.line.state is State.wrong],
