@@ -49,8 +49,9 @@ def console(
 
     It asks Kafka and the runs that --run names while somebody looks, and follows the dead-letter
     topics for an index on this machine. An operator moves lanes and pauses handlers there; each
-    action is noted in Kafka first, see `ackfloor actions`. Beyond a loopback address it needs
-    tokens and TLS, or --proxy. Without either everybody who reaches it has --role.
+    action is noted in Kafka first, see `ackfloor actions`. Beyond a loopback address, and at a
+    --public-url that is none, it needs tokens and TLS, or --proxy. Without either everybody who
+    reaches it has --role.
     """
     if add is not None:
         if who.token_file is None:

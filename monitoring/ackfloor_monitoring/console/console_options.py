@@ -12,7 +12,7 @@ from ackfloor import ConfigError
 from ackfloor.cli.shared.command_options import Made
 from ackfloor.cli.shared.parameters import OF_SETTINGS, Brokers, RunBrokersOption
 from ackfloor.operations.run_client import NoAddress
-from ackfloor_monitoring.console.access.binding import refuse_unsafe
+from ackfloor_monitoring.console.access.binding import refuse_unsafe, refuse_unsafe_url
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.access.proxies import proxies_of
@@ -117,6 +117,8 @@ class Entry(NamedTuple):
             listening.address, host, self.token_file, listening.certificate, self.role, proxies
         )
         public = None if self.url is None else public_url(self.url)
+        if self.url is not None and public is not None:
+            refuse_unsafe_url(self.url, public, self.token_file, proxies)
         secure = listening.certificate is not None if public is None else public.scheme == "https"
         names = own_names(host, public)
         return Gate(
@@ -208,7 +210,8 @@ def entry(
         str | None,
         typer.Option(
             "--public-url",
-            help="The address that browsers use, where a proxy is in front of the console.",
+            help="The address that browsers use, where a proxy is in front of the console; beyond "
+            "this machine https, with --token-file or --proxy.",
         ),
     ] = None,
     proxy: Annotated[

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from ackfloor import ConfigError
-from ackfloor_monitoring.console.access.binding import refuse_unsafe
+from ackfloor_monitoring.console.access.binding import refuse_unsafe, refuse_unsafe_url
 from ackfloor_monitoring.console.access.gate import Gate, Refused
 from ackfloor_monitoring.console.access.hosts import host_name, own_names, public_url
 from ackfloor_monitoring.console.access.login_attempts import REFILL_S, TRIES, LoginAttempts
+from ackfloor_monitoring.console.access.proxies import proxies_of
 from ackfloor_monitoring.console.access.request_origin import foreign
 from ackfloor_monitoring.console.access.roles import Person, Right, Role, may
 from ackfloor_monitoring.console.access.sessions import IDLE_S, LONGEST_S, Sessions
@@ -287,6 +288,23 @@ def test_beyond_this_machine_a_console_has_tokens_and_tls() -> None:
         refuse_unsafe(f"{host}:9700", host, file, certificate, None)
     with pytest.raises(ConfigError, match="has their roles"):
         refuse_unsafe("127.0.0.1:9700", "127.0.0.1", file, None, Role.admin)
+
+
+def test_an_address_of_browsers_needs_tokens_and_tls_beyond_this_machine() -> None:
+    """A proxy leads others to a loopback address; one that logs people in needs no tokens."""
+    file, proxies = Path("tokens.toml"), proxies_of(["127.0.0.1"], "X-User", None, Role.admin)
+    for url in ("http://localhost:9700", "http://127.0.0.1", "https://[::1]"):
+        refuse_unsafe_url(url, public_url(url), None)
+    for host in ("console.example", "10.0.0.5", "localhost.example", "0.0.0.0"):
+        url = f"https://{host}"
+        with pytest.raises(ConfigError, match=f"'{url}'.*everybody may come in.*--token-file"):
+            refuse_unsafe_url(url, public_url(url), None)
+        refuse_unsafe_url(url, public_url(url), file)
+        refuse_unsafe_url(url, public_url(url), None, proxies)
+        plain = f"http://{host}"
+        for tokens, named in ((file, None), (None, proxies), (file, proxies)):
+            with pytest.raises(ConfigError, match=f"'{plain}'.*without TLS.*https://"):
+                refuse_unsafe_url(plain, public_url(plain), tokens, named)
 
 
 # The gate.

@@ -13,6 +13,10 @@ from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.console.shown_clusters import shown_clusters
 
 ANY_PORT = ("--listen", "127.0.0.1:0")
+#: Where browsers reach a console by a proxy of this machine.
+ELSEWHERE = "https://console.example"
+NAMED = ("--proxy", "127.0.0.1", "--proxy-user", "X-User")
+TOKENS = ("--token-file", "tokens.toml")
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +63,10 @@ def refused(*arguments: str) -> int:
         (["--proxy", "10.0.0.7", "--proxy-user", "Cookie"], Exit.USAGE, "can't be such a header"),
         (["--proxy", "10.0.0.7", "--proxy-user", ""], Exit.USAGE, "is empty"),
         (["--public-url", "a:1"], Exit.USAGE, "--public-url='a:1': is not a scheme and a host"),
+        (["--public-url", ELSEWHERE], Exit.USAGE, "without tokens everybody may come in"),
+        (["--public-url", ELSEWHERE, "--role", "admin"], Exit.USAGE, f"--public-url='{ELSEWHERE}'"),
+        (["--public-url", "http://c.example", *NAMED], Exit.USAGE, "without TLS what lets people"),
+        (["--public-url", "http://c.example", *TOKENS], Exit.USAGE, "without TLS what lets people"),
         (["--tls-certificate", "none.pem"], Exit.USAGE, "--tls-certificate='none.pem'"),
         (["--run", "nowhere"], Exit.USAGE, "--run='nowhere': not an address"),
         (["--index-folder", __file__], Exit.USAGE, "File exists"),
