@@ -115,7 +115,7 @@ class ActingEndpoints(Generic[J]):
 
         try:
             if desk.searches(form):
-                judged = await self._searches.answer(judge)
+                judged = await self._searches.answer(judge, identity.person)
             else:
                 judged = await _apart(desk, judge)
         except (AckfloorError, SettingError) as exc:

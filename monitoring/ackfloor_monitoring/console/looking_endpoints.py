@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
-from ackfloor_monitoring.console.access.roles import MEANINGS, Right
+from ackfloor_monitoring.console.access.roles import MEANINGS, Person, Right
+from ackfloor_monitoring.console.access.shares import SharedResponse, Shares, sent_file
 from ackfloor_monitoring.console.acts.exports import exported
 from ackfloor_monitoring.console.forms import form_of, headers_of, identified, peer_of, root_of
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
@@ -34,8 +36,12 @@ T = TypeVar("T")
 
 #: Seconds after which a page's events say that they are still there.
 ALIVE_S: Final = 15.0
-#: So many pages may wait for events at once.
+#: So many pages may wait for events at once, of everybody and of one person.
 MOST_STREAMS: Final = 500
+EACH_STREAMS: Final = 100
+#: Likewise files that are made, or read by a browser: each is in memory meanwhile.
+MOST_FILES: Final = 6
+EACH_FILES: Final = 2
 
 
 class LookingEndpoints:
@@ -53,7 +59,10 @@ class LookingEndpoints:
         self._gate = gate
         self._ending = ending
         self._events_s = events_s
-        self._streams = 0
+        self._streams = Shares(
+            "pages that wait for news", "load this one again by hand, or close others"
+        )
+        self._files = Shares("files", "try again when others are read to their end")
         self._searches = searches
 
     # The way in and out.
@@ -128,7 +137,7 @@ class LookingEndpoints:
         identity = await self._identify(request)
         cluster = self._cluster(request)
         asked = asked_of(request, identity)
-        facts = await self._searches.answer(partial(page.facts, cluster, asked))
+        facts = await self._searches.answer(partial(page.facts, cluster, asked), identity.person)
         return rendered(
             request,
             page.template,
@@ -146,34 +155,41 @@ class LookingEndpoints:
         cluster, asked = self._cluster(request), asked_of(request, identity)
         if request.headers.get("sec-fetch-dest", "iframe") != "iframe":
             raise Refused(403, "the report is shown within its page alone")
-        text = await self._searches.answer(partial(report_file, cluster, asked))
-        return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
+        with self._file(identity.person) as file:
+            look = partial(report_file, cluster, asked)
+            text = await self._searches.answer(look, identity.person)
+            policy = REPORT_POLICY
+            return sent_file(text, file.pop_all(), "text/html", Content_Security_Policy=policy)
 
     async def export(self, request: Request) -> Response:
         """Dead letters as a file."""
         form = await form_of(request)
         identity = await identified(self._gate, request, form.get("csrf"))
-        found = await self._searches.answer(
-            partial(exported, self._cluster(request), form, identity.person)
-        )
-        named = {"Content-Disposition": f'attachment; filename="{found.name}"'}
-        return Response(found.body, media_type="application/jsonl", headers=named)
+        with self._file(identity.person) as file:
+            look = partial(exported, self._cluster(request), form, identity.person)
+            found = await self._searches.answer(look, identity.person)
+            named = f'attachment; filename="{found.name}"'
+            share = file.pop_all()
+            return sent_file(found.body, share, "application/jsonl", Content_Disposition=named)
+
+    def _file(self, person: Person) -> ExitStack:
+        """The share of a file; raises Refused where there are too many."""
+        share = ExitStack()
+        share.enter_context(self._files.taken(person, MOST_FILES, EACH_FILES))
+        return share
 
     async def events(self, page: Page, request: Request) -> Response:
         """A page's changing part, each time that there is something newer."""
         identity = await self._identify(request)
         cluster = self._cluster(request)
-        if self._streams >= MOST_STREAMS:
-            raise Refused(503, "too many pages wait for news: load this one again by hand")
-        return StreamingResponse(
-            self._stream(page, cluster, identity, request),
-            media_type="text/event-stream",
-        )
+        share = ExitStack()
+        share.enter_context(self._streams.taken(identity.person, MOST_STREAMS, EACH_STREAMS))
+        news = self._stream(page, cluster, identity, request)
+        return SharedResponse(news, share, media_type="text/event-stream")
 
     async def _stream(
         self, page: Page, cluster: Cluster, identity: Identity, request: Request
     ) -> AsyncIterator[str]:
-        self._streams += 1
         asked, sent = asked_of(request, identity), ""
         until_s = time.monotonic() + self._events_s
         try:
@@ -193,8 +209,6 @@ class LookingEndpoints:
             yield event("again", "") if again else event("over", "log in again")
         except Refused as exc:
             yield event("over", str(exc))
-        finally:
-            self._streams -= 1
 
     async def _newer(self, cluster: Cluster, known: Known, patience_s: float) -> None:
         """Wait until something newer than that is known, so long, or until the console ends."""

@@ -453,9 +453,30 @@ def test_open_pages_are_bounded(run: Run, kafka: Kafka, monkeypatch: pytest.Monk
             pytest.fail("no room was made")
 
 
-def _status(console: Console) -> int:
+def test_one_person_leaves_open_pages_to_others(
+    run: Run, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens very many is told so, and nobody else."""
+    del kafka
+    monkeypatch.setattr(looking_endpoints, "EACH_STREAMS", 1)
+    file = tmp_path / "tokens.toml"
+    ann, bob = (
+        {"Authorization": f"Bearer {add_token(file, f'{name}:viewer')}"} for name in ("ann", "bob")
+    )
+    with console_of(run.listen, token_file=file) as console:
+        with console.events(f"{OVERVIEW}/events", **ann) as events:
+            next(events)
+            refused = console.ask(f"{OVERVIEW}/events", **ann)
+            assert (refused.status, "ann has 1 pages" in refused.text) == (429, True)
+            assert console.ask(OVERVIEW, **ann).status == 200
+            with console.events(f"{OVERVIEW}/events", **bob) as others:
+                next(others)
+        until(lambda: _status(console, **ann) == 200)
+
+
+def _status(console: Console, **headers: str) -> int:
     connection = console.connection()
-    connection.request("GET", f"{OVERVIEW}/events")
+    connection.request("GET", f"{OVERVIEW}/events", headers=headers)
     status = connection.getresponse().status
     connection.close()
     return status

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from ackfloor_monitoring.console import looking_endpoints
 from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.reads import spark_report
 from ackfloor_monitoring.console.reads.spark_report import NoReport, SparkReport
+from tests.framework.kafka.wire import until
 from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import NOWHERE, console_of
 
@@ -117,4 +120,47 @@ def test_what_is_no_report_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
             found.read()
         with console_of(NOWHERE, report=found) as served:
             assert f"can't be shown: {why}" in words(served.ask(PAGE).text.replace("&#39;", "'"))
+            assert served.ask(FILE).status == 404
+
+
+def test_files_that_are_being_read_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is in memory until its reader has it: a slow one counts, against whoever reads."""
+    file, tokens = tmp_path / "large.html", tmp_path / "tokens.toml"
+    # More than the buffers between the two ends have room for.
+    file.write_bytes(b"x" * 24 * 1024 * 1024)
+    ann, bob = (
+        {"Authorization": f"Bearer {add_token(tokens, f'{name}:reader')}"}
+        for name in ("ann", "bob")
+    )
+    monkeypatch.setattr(looking_endpoints, "EACH_FILES", 1)
+    with console_of(NOWHERE, report=SparkReport(file), token_file=tokens) as served:
+        slow = served.connection()
+        slow.request("GET", FILE, headers=ann)
+        answer = slow.getresponse()
+        assert answer.status == 200
+        refused = served.ask(FILE, **ann)
+        assert (refused.status, "ann has 1 files" in refused.text) == (429, True)
+        assert served.ask(FILE, **bob).status == 200
+        monkeypatch.setattr(looking_endpoints, "MOST_FILES", 1)
+        refused = served.ask(FILE, **bob)
+        assert (refused.status, "too many files at once" in refused.text) == (503, True)
+        assert len(answer.read()) == 24 * 1024 * 1024
+        slow.close()
+        until(lambda: served.ask(FILE, **ann).status == 200)
+
+
+def test_a_reader_who_is_gone_makes_room(report: SparkReport) -> None:
+    """And one whose file can't be made: neither has it."""
+    report.path.write_bytes(b"x" * 24 * 1024 * 1024)
+    with console_of(NOWHERE, report=report) as served:
+        for _ in range(looking_endpoints.EACH_FILES):
+            gone = served.connection()
+            gone.request("GET", FILE)
+            assert gone.getresponse().status == 200
+            gone.close()
+        until(lambda: served.ask(FILE).status == 200)
+        report.path.unlink()
+        for _ in range(looking_endpoints.MOST_FILES + 1):
             assert served.ask(FILE).status == 404
