@@ -20,6 +20,7 @@ from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor_monitoring.console.access.roles import Role
+from ackfloor_monitoring.console.index import known_causes
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from ackfloor_monitoring.console.index.follower import Follower
 from ackfloor_monitoring.console.index.index_file import IndexFile
@@ -103,6 +104,24 @@ def test_dead_letters_are_shown_by_cause(source: DeadLetterSource, serve: Serve)
     assert places(page.text) == [f"{DLQ}/0/2", f"{DLQ}/1/1"]
     assert "3 match" in words(listed.text)
     assert places(listed.text) == [f"{DLQ}/0/{n}" for n in (2, 1, 0)]
+
+
+def test_causes_that_are_not_kept_are_told(
+    source: DeadLetterSource, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their dead letters are listed all the same, and may be opened."""
+    monkeypatch.setattr(known_causes, "MOST_CAUSES", 1)
+    source.bury()
+    with serve() as console:
+        assert "more causes than the index keeps" not in console.ask(PAGE).text
+    source.bury(2, error_type="shop.Late", error_fingerprint="f2")
+    with serve() as console:
+        said = words(console.ask(PAGE).text)
+        assert "3 open" in said
+        assert "more causes than the index keeps: of 2 dead letters it has no handler" in said
+        assert "one of too many causes: no stock" in said
+        listed = console.ask(f"{PAGE}?list=1&topic={DLQ}").text
+    assert places(listed) == [f"{DLQ}/0/{n}" for n in (2, 1, 0)]
 
 
 def test_causes_of_one_group_are_shown(source: DeadLetterSource, serve: Serve) -> None:

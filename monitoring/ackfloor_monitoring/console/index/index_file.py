@@ -16,7 +16,7 @@ from typing import Final
 from ackfloor.core.records.redaction import Redaction
 
 #: Counts changes of the tables below, and of what is kept of a record.
-VERSION: Final = 5
+VERSION: Final = 6
 HOUR_MS: Final = 3_600_000
 #: How long one who reads waits for one who writes, in seconds.
 PATIENCE_S: Final = 5.0

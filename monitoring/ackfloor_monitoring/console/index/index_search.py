@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from ackfloor.redrive import Wanted, select
 from ackfloor_monitoring.console.index.index_file import HOUR_MS
 from ackfloor_monitoring.console.index.index_rows import header_bits
+from ackfloor_monitoring.console.index.known_causes import OTHER
 
 #: Seconds that one search may take, and after how many steps of SQLite's machine the clock is read.
 LONGEST_S: Final = 5.0
@@ -174,6 +175,7 @@ class Progress:
         built_s: how long that took; None before that, and where it was not seen to its end.
         topics: the dead-letter topics.
         groups: their groups.
+        uncaused: open dead letters of which the cause is not kept: there are too many causes.
     """
 
     read: int = 0
@@ -184,6 +186,7 @@ class Progress:
     built_s: float | None = None
     topics: Sequence[str] = ()
     groups: Sequence[str] = ()
+    uncaused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,10 @@ _SUMS: Final = (
 )
 _HOURS: Final = "select hour, count from hourly where cause = ? and hour between ? and ?"
 _CAUSES: Final = "select cause.id from cause join topic on topic.id = cause.topic"
+_UNCAUSED: Final = (
+    "select coalesce(sum(count), 0) from hourly where hourly.cause in (select cause.id from cause "
+    "where cause.handler = ? and cause.cause = ? and cause.error_type = ?)"
+)
 _PLACE: Final = "at_ms, topic, partition, offset"
 _NEWEST_FIRST: Final = "order by d.at_ms desc, d.topic desc, d.partition desc, d.offset desc"
 
@@ -253,6 +260,7 @@ class IndexSearch:
             "from progress join topic on topic.id = progress.topic where topic.kind = 'dlq'"
         )
         [(open_,)] = self.ask("select coalesce(sum(count), 0) from hourly")
+        [(uncaused,)] = self.ask(_UNCAUSED, OTHER[:3])
         topics = list(
             self.ask("select name, consumer_group from topic where kind = 'dlq' order by name")
         )
@@ -266,6 +274,7 @@ class IndexSearch:
             None if built_s is None else float(built_s),
             [name for name, _ in topics],
             sorted({group for _, group in topics}),
+            uncaused,
         )
 
     def count(self, wanted: Conditions) -> int:

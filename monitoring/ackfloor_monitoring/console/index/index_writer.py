@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote
 from ackfloor_monitoring.console.index.index_rows import (
     NAME,
-    Cause,
     IndexRow,
     RetryRow,
     SourcePlace,
 )
+from ackfloor_monitoring.console.index.known_causes import KnownCauses
 
 #: Where the bound is passed, this part more is removed at once: not a few rows each time.
 SLACK: Final = 0.01
@@ -79,7 +79,9 @@ class IndexWriter:
     def __init__(self, connection: sqlite3.Connection, most: int) -> None:
         self._connection = connection
         self._most = most
-        self._causes: dict[tuple[int, Cause], int] = {}
+        self._causes = KnownCauses(connection)
+        #: Rows that are gone since room was made for causes; before that there may be any.
+        self._gone = most
         #: Name and id of a source topic -> its number.
         sources = connection.execute("select name, topic_id, id from source")
         self._sources: dict[tuple[str, str], int] = {tuple(topic): n for *topic, n in sources}
@@ -136,9 +138,9 @@ class IndexWriter:
                     (name,),
                 )
             self._connection.execute("delete from topic where name = ?", (name,))
-            self._causes.clear()
             self._count = self._count_of("dead_letter")
             self._retry_count = self._count_of("retry_record")
+        self._causes.read()
 
     def keep(self, topic: int, ranges: Mapping[int, tuple[int, int]]) -> dict[int, int]:
         """Remove what is in a topic's log no more; returns where to read on.
@@ -170,7 +172,9 @@ class IndexWriter:
         """Remove what is before a place: topic, partition and offset; returns how many."""
         where = "topic = ? and partition = ? and offset < ?"
         text = f"delete from {table} where {where}"  # noqa: S608 -- names of ours
-        return self._connection.execute(text, place).rowcount
+        removed = self._connection.execute(text, place).rowcount
+        self._gone += removed
+        return removed
 
     def add(
         self,
@@ -185,13 +189,14 @@ class IndexWriter:
             positions: partition -> the offset to read next.
             disposed: which of them are replayed, discarded or archived.
         """
+        self._make_room()
         added = [
             (
                 topic, row.partition, row.offset,
                 disposed.hides(row.partition, row.offset), row.header_bits, row.message,
-                row.headers, self._cause(topic, row.cause), row.at_ms, row.first_ms, row.attempt,
-                row.replays, row.key, row.headers_cut, *self._source(row.source, row.source_id),
-                row.source_ms,
+                row.headers, self._causes.number(topic, row.cause), row.at_ms, row.first_ms,
+                row.attempt, row.replays, row.key, row.headers_cut,
+                *self._source(row.source, row.source_id), row.source_ms,
             )
             for row in rows
         ]  # fmt: skip
@@ -202,9 +207,10 @@ class IndexWriter:
 
     def add_retry(self, topic: int, rows: Sequence[RetryRow], positions: Mapping[int, int]) -> None:
         """Add records of a retry topic, likewise."""
+        self._make_room()
         added = [
             (
-                topic, row.partition, row.offset, self._cause(topic, row.cause), row.at_ms,
+                topic, row.partition, row.offset, self._causes.number(topic, row.cause), row.at_ms,
                 row.due_ms, row.attempt, row.replays, *self._source(row.source, row.source_id),
                 row.source_ms,
             )
@@ -321,6 +327,7 @@ class IndexWriter:
         self._connection.execute(f"{_LEAVE_OUT} ({_OLDEST_RETRY}) {_OF_THE_SAME}", (over,))
         removed = self._connection.execute(f"{_REMOVE_RETRY} ({_OLDEST_RETRY})", (over,))
         self._retry_count -= removed.rowcount
+        self._gone += removed.rowcount
 
     def _remove_oldest(self, disposed: int, most: int) -> int:
         removed = self._connection.execute(
@@ -328,24 +335,17 @@ class IndexWriter:
             (disposed, most),
         ).rowcount
         self._count -= removed
+        self._gone += removed
         return removed
 
-    def _cause(self, topic: int, cause: Cause) -> int:
-        """The number of a cause."""
-        number = self._causes.get((topic, cause))
-        if number is None:
-            self._connection.execute(
-                "insert or ignore into cause(topic, handler, cause, error_type, reason, release) "
-                "values (?, ?, ?, ?, ?, ?)",
-                (topic, *cause),
-            )
-            [(number,)] = self._connection.execute(
-                "select id from cause where topic = ? and handler = ? and cause = ? and "
-                "error_type = ? and reason = ? and release = ?",
-                (topic, *cause),
-            )
-            self._causes[topic, cause] = number
-        return number
+    def _make_room(self) -> None:
+        """Forget causes that nothing has any more, where there is no room for others.
+
+        All rows are looked at for that, so some have to be gone since the last time.
+        """
+        if self._causes.is_full and self._gone >= self._most * SLACK:
+            self._causes.make_room()
+            self._gone = 0
 
     def note_source(self, name: str, topic_id: str) -> None:
         """Note which of the topics of a name is there now."""
