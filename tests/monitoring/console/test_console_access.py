@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from ackfloor_monitoring.console.access.tokens import add_token, hashed, read_to
 
 OWN = "http://127.0.0.1:9700"
 ALICE = Person("alice", Role.operator)
+Ask = Callable[[Gate, str, str], object]
 
 
 class Clock:
@@ -406,18 +407,44 @@ def test_a_token_that_is_taken_out_ends_its_session(file: Path, clock: Clock) ->
     assert refusal(gate, "GET", cookies[0]) == 503
 
 
-def test_guessing_a_token_is_slowed_down(file: Path, clock: Clock) -> None:
-    """For the address that guesses; a right one is refused as well until then."""
-    token = add_token(file, "alice:operator")
+#: A token that somebody has made up, which others may guess.
+MADE_UP = "hunter2"
+
+
+def log_in(gate: Gate, address: str, token: str) -> object:
+    """Send the form of the login page."""
+    return gate.log_in(headers(), address, token)
+
+
+def ask_with(gate: Gate, address: str, token: str) -> object:
+    """Ask as a script does."""
+    return gate.identify("GET", headers(authorization=f"Bearer {token}"), "", address)
+
+
+@pytest.mark.parametrize(("ask", "other"), [(log_in, ask_with), (ask_with, log_in)])
+def test_guessing_a_token_is_slowed_down(file: Path, clock: Clock, ask: Ask, other: Ask) -> None:
+    """For the address that guesses; one that can be guessed is refused as well until then."""
+    made = add_token(file, "alice:operator")
+    another = made[:-1] + ("b" if made.endswith("a") else "a")
+    with file.open("a") as text:
+        text.write(f'["bob"]\nrole = "viewer"\nsha256 = "{hashed(MADE_UP)}"\n')
     gate = gate_of(file, clock)
+    for n in range(TRIES):
+        with pytest.raises(Refused, match="no such token") as wrong:
+            ask(gate, "10.6.6.6", f"guess {n}")
+        assert wrong.value.status == 401
+    for guess in ("guess", MADE_UP, another, made[:-1], f"{made}x"):
+        with pytest.raises(Refused) as late:
+            ask(gate, "10.6.6.6", guess)
+        assert str(late.value) == "too many wrong tokens: try again in 6 s"
+        assert late.value.status == 429
+    # Others behind the same proxy have that address as well: what nobody guesses goes on.
     for _ in range(TRIES):
-        with pytest.raises(Refused, match="no such token"):
-            gate.log_in(headers(), "10.6.6.6", "guess")
-    with pytest.raises(Refused, match=re.escape("too many wrong tokens: try again in 6 s")):
-        gate.log_in(headers(), "10.6.6.6", token)
-    assert gate.log_in(headers(), "10.0.0.1", token)
+        assert ask(gate, "10.6.6.6", made)
+    assert ask(gate, "10.0.0.1", MADE_UP)
+    assert other(gate, "10.6.6.6", MADE_UP)
     clock.now_s += REFILL_S
-    assert gate.log_in(headers(), "10.6.6.6", token)
+    assert ask(gate, "10.6.6.6", MADE_UP)
 
 
 def test_another_site_cannot_log_somebody_in(file: Path, clock: Clock) -> None:

@@ -21,7 +21,7 @@ from ackfloor_monitoring.console.access.proxies import NotNamed, Proxies
 from ackfloor_monitoring.console.access.request_origin import foreign
 from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 from ackfloor_monitoring.console.access.sessions import Sessions
-from ackfloor_monitoring.console.access.tokens import Tokens, read_tokens
+from ackfloor_monitoring.console.access.tokens import Tokens, can_not_be_guessed, read_tokens
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
@@ -103,7 +103,8 @@ class Gate:
         self._read_at = _changed_at(token_file)
         self._fault = ""
         self._sessions = Sessions(clock)
-        self._attempts = LoginAttempts(clock)
+        self._logins = LoginAttempts(clock)
+        self._bearers = LoginAttempts(clock)
 
     @property
     def asks(self) -> bool:
@@ -150,7 +151,8 @@ class Gate:
             named: by `who`.
 
         Raises:
-            Refused: it has no session or token, or another site sends it.
+            Refused: it has no session or token, its address tried too many, or another site sends
+                it.
         """
         own = self.refuse_other_hosts(headers)
         self._read_again()
@@ -158,9 +160,7 @@ class Gate:
         # Without tokens of ours it is another's: a proxy may pass on that of its own login.
         if token and (self.asks or (self._proxies is None and self.who is None)):
             # No browser adds this header by itself: it needs no proof of where it comes from.
-            person = self._tokens.person(token)
-            if person is None:
-                raise Refused(401, "no such token")
+            person = self._person_of(token, self._bearers, peer)
             return Identity(person, "", lambda: self._has_token(token, person))
         identity = self._of_browser(headers, peer, root, named)
         if why := foreign(method, headers, own, identity.csrf, sent):
@@ -231,14 +231,25 @@ class Gate:
         # Who is not logged in has no session's secret: only browsers that say the page may log in.
         if why := foreign("POST", headers, own, "", ""):
             raise Refused(403, why)
-        if wait_s := self._attempts.wait_s(address):
-            raise Refused(429, f"too many wrong tokens: try again in {wait_s:.0f} s")
         self._read_again()
-        person = self._tokens.person(token)
-        if person is None:
-            self._attempts.failed(address)
-            raise Refused(401, "no such token")
-        return self._sessions.begin(person, token)
+        return self._sessions.begin(self._person_of(token, self._logins, address), token)
+
+    def _person_of(self, token: str, attempts: LoginAttempts, address: str) -> Person:
+        """Whose token it is; raises Refused for a wrong one, and where too many were wrong.
+
+        Behind a proxy all come from its address. So what nobody can guess is looked up whoever has
+        tried how many: no stranger locks its owner out. A token that somebody has made up waits.
+        """
+        wait_s = attempts.wait_s(address)
+        person = None
+        if not wait_s or can_not_be_guessed(token):
+            person = self._tokens.person(token)
+        if person is not None:
+            return person
+        if wait_s:
+            raise Refused(429, f"too many wrong tokens: try again in {wait_s:.0f} s")
+        attempts.failed(address)
+        raise Refused(401, "no such token")
 
     def log_out(self, headers: Mapping[str, str], root: str) -> None:
         """End the session of a request, to a console below this path."""

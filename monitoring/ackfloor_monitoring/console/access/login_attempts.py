@@ -1,4 +1,4 @@
-"""How often somebody may try to log in: a bucket for each client address, refilled over time."""
+"""How often somebody may try a token: a bucket for each client address, refilled over time."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 FIELD: Final = "--token-file"
 #: What tokens begin with: tools that look for secrets in repositories know it by that.
 BEGINS: Final = "ackfloor_"
+#: As `add_token` makes them, of 32 random bytes.
+_MADE: Final = re.compile(rf"{BEGINS}[A-Za-z0-9_-]{{43}}")
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _FIX: Final = "`ackfloor console --add-token NAME:ROLE` writes entries that are right"
 
@@ -32,6 +34,11 @@ _FIX: Final = "`ackfloor console --add-token NAME:ROLE` writes entries that are 
 def hashed(token: str) -> str:
     """What the file has of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def can_not_be_guessed(token: str) -> bool:
+    """Whether a token is like those of `add_token`: nobody finds one by trying."""
+    return _MADE.fullmatch(token) is not None
 
 
 @dataclass(frozen=True, slots=True)
