@@ -384,6 +384,25 @@ def test_a_cookie_of_tls_is_of_this_host_alone(file: Path, clock: Clock) -> None
         gate.log_in(headers(origin=OWN), "10.0.0.1", token)
 
 
+def test_what_is_wrong_with_the_token_file_is_for_the_log(
+    file: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: whoever is not logged in reads neither its path nor a name that is in it."""
+    token = add_token(file, "alice:operator")
+    gate = gate_of(file, clock)
+    with file.open("a") as text:
+        text.write('["bob"]\nrole = "root"\nsha256 = ""\n')
+    for given in (headers(), headers(authorization=f"Bearer {token}")):
+        with pytest.raises(Refused, match="the console's log says") as refused:
+            gate.identify("GET", given, "")
+        assert refused.value.status == 503
+        assert str(file.parent) not in str(refused.value)
+        assert "bob" not in str(refused.value)
+    with pytest.raises(Refused, match="the console's log says"):
+        gate.log_in(headers(), "10.0.0.1", token)
+    assert caplog.text.count(f"the console lets nobody in: --token-file='{file}': [bob]") == 1
+
+
 def test_a_token_that_is_taken_out_ends_its_session(file: Path, clock: Clock) -> None:
     """While the console runs; a file that is broken lets nobody in, and says so."""
     alice = add_token(file, "alice:operator")

@@ -7,6 +7,7 @@ is the same person, which `binding` allows on a loopback address alone.
 from __future__ import annotations
 
 import hmac
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from ackfloor_monitoring.console.access.tokens import Tokens, can_not_be_guessed
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
+
+log = logging.getLogger("ackfloor.console")
 
 #: Names who sends a request, in a web app that has let them in; None for nobody.
 Who = Callable[["HTTPConnection"], Awaitable[Person | None]]
@@ -101,7 +104,7 @@ class Gate:
         self._csrf = token_urlsafe(32)
         self._tokens = Tokens({}) if token_file is None else read_tokens(token_file)
         self._read_at = _changed_at(token_file)
-        self._fault = ""
+        self._file_is_usable = True
         self._sessions = Sessions(clock)
         self._logins = LoginAttempts(clock)
         self._bearers = LoginAttempts(clock)
@@ -270,12 +273,14 @@ class Gate:
         if self._token_file is not None and changed_at != self._read_at:
             self._read_at = changed_at
             try:
-                self._tokens, self._fault = read_tokens(self._token_file), ""
+                self._tokens, self._file_is_usable = read_tokens(self._token_file), True
             except ConfigError as exc:
-                self._tokens, self._fault = Tokens({}), str(exc)
+                self._tokens, self._file_is_usable = Tokens({}), False
+                # It names the file and who has tokens: that is for the operator, not for anybody.
+                log.error("the console lets nobody in: %s", exc)  # noqa: TRY400 -- it says enough
             self._sessions.keep_only(self._tokens.people)
-        if self._fault:
-            raise Refused(503, self._fault)
+        if not self._file_is_usable:
+            raise Refused(503, "nobody can come in now: the console's log says why")
 
 
 def bearer_of(headers: Mapping[str, str]) -> str:
