@@ -10,7 +10,8 @@ Actions are `retry`, `delay` (with `delay_s`), `park`, `dead_letter` and `discar
 failed records; `"all": true` means every blocked lane and quarantined key of the handler. With
 `"followers": true` what waits behind a quarantined record is dead-lettered with it, with `false` it
 goes on; without it the handler's `after_dead_letter` decides. With `"dry_run": true` nothing
-changes. The token is that of settings, see `run_control`.
+changes, and the answer has the `places` that are meant, where there are at most a thousand. The
+token is that of settings, see `run_control`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ackfloor.core.messages.lane_order import Action, LaneOrder, Place
+from ackfloor.core.messages.lane_order import MOST_NAMED, Action, LaneOrder, Place
 from ackfloor.core.records.record import Now
 from ackfloor.core.scheduling.lane_orders import LaneOrders
 from ackfloor.core.values.durations import LONGEST_S
@@ -33,7 +34,7 @@ from ackfloor.live.worker_orders import Answers, Tree
 
 PATH = "/lanes"
 #: Keys and places in one request.
-MOST = 1_000
+MOST = MOST_NAMED
 _FORM = (
     'the body is {"action": "retry", "handler": name, "keys": ["customer-7"], '
     '"places": ["orders/0/17"]}, or "all": true in place of these two'
@@ -62,16 +63,18 @@ class LaneRequests(TokenControl[Ask]):
             for worker, each in answers.by_worker.items()
             if each["refused"]
         }
+        done = sum(each["done"] for each in answers.by_worker.values())
         return {
             "action": order.action.value,
             "handler": order.handler,
             "dry_run": order.dry_run,
-            "done": sum(each["done"] for each in answers.by_worker.values()),
+            "done": done,
             "freed": sum(each["freed"] for each in answers.by_worker.values()),
             "left": dict(left),
             "missing": [name for n, name in enumerate(given) if n not in found],
             "refused": refused,
             "workers": answers.workers(),
+            **({"places": _places(answers, done)} if order.dry_run else {}),
         }
 
 
@@ -79,6 +82,16 @@ def carry_out_lane_order(lane_orders: LaneOrders, order: Tree, now: Now) -> dict
     """In a worker, on the owner thread: carry out an order; returns the answer."""
     answer = lane_orders.carry_out(_decode(order), now)
     return {**asdict(answer), "found": sorted(answer.found)}
+
+
+def _places(answers: Answers, done: int) -> list[str]:
+    """The heads that an order would reach; none where not all of them can be named."""
+    found = [
+        f"{topic}/{partition}/{offset}"
+        for each in answers.by_worker.values()
+        for topic, partition, offset in each["places"]
+    ]
+    return found if len(found) == done <= MOST else []
 
 
 def _encode(order: LaneOrder) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ackfloor.core.messages.lane_order import EXHAUSTED, PARKED, TOO_MANY, Action
+from ackfloor.core.messages.lane_order import EXHAUSTED, MOST_NAMED, PARKED, TOO_MANY, Action
 from ackfloor.live.lane_requests import PATH
 from ackfloor.operations.noted import counts_of
 from ackfloor.operations.run_orders import JudgedOrder
@@ -52,6 +52,8 @@ class LaneOutcome:
         refused: run and worker -> why it did nothing.
         silent: run and worker, of those that did not answer.
         unknown: run -> why nobody knows whether it did it: it got the order, and has not answered.
+        places: topic/partition/offset of the heads that it would be done to, where a dry run has
+            asked; none where there are more than a thousand, or an older run does not tell.
     """
 
     action: str
@@ -64,6 +66,7 @@ class LaneOutcome:
     refused: dict[str, str] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
     unknown: dict[str, str] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
 
     def add(self, run: str, answer: Mapping[str, Any]) -> None:
         """One run's answer."""
@@ -74,6 +77,7 @@ class LaneOutcome:
         self.left = dict(Counter(self.left) + Counter(answer["left"]))
         self.refused |= {f"{run} worker {n}": why for n, why in answer["refused"].items()}
         self.silent += [f"{run} worker {n}" for n in answer["workers"]["silent"]]
+        self.places += answer.get("places", ())
 
     @property
     def counts(self) -> dict[str, int]:
@@ -132,4 +136,6 @@ class LaneMove(JudgedOrder[LaneOutcome]):
             order |= dict.fromkeys(answer["missing"])
         nowhere = set.intersection(*missing) if missing else set()
         outcome.missing = [name for name in order if name in nowhere]
+        if not len(outcome.places) == outcome.done <= MOST_NAMED:
+            outcome.places.clear()
         return outcome

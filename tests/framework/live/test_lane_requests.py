@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from ackfloor.control import ControlRequest
+from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.scheduling.lane_orders import LaneOrders
+from ackfloor.live import lane_requests
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.lane_requests import MOST, LaneRequests, carry_out_lane_order
 from ackfloor.live.worker_orders import Answers, Tree
@@ -115,12 +117,29 @@ def test_workers_that_refuse_say_why() -> None:
 
 
 def test_a_trial_run_is_one() -> None:
-    """It counts, and changes nothing."""
+    """It counts and names what is meant, and changes nothing."""
     run = Run((b"a", b"b"))
     before = run.workers[0].blocked
+    _, answer = run.ask({"action": "discard", "handler": "bill", "all": True, "dry_run": True})
+    assert (answer["done"], sorted(answer["places"])) == (2, ["orders/0/0", "orders/0/1"])
     _, answer = run.ask({**GOOD, "action": "dead_letter", "dry_run": True})
     assert (answer["done"], answer["dry_run"]) == (1, True)
     assert run.workers[0].blocked == before
+
+
+def test_more_than_one_order_can_name_is_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one worker, or in all of them together: a part of the places would say nothing."""
+    run = Run((b"a", b"b"), (b"a",))
+    body = {"action": "retry", "handler": "bill", "all": True, "dry_run": True}
+    assert len(run.ask(body)[1]["places"]) == 3
+    monkeypatch.setattr(lane_requests, "MOST", 2)
+    monkeypatch.setattr(lane_orders, "MOST_NAMED", 2)
+    _, answer = run.ask(body)
+    assert (answer["done"], answer["places"]) == (3, [])
+    monkeypatch.setattr(lane_requests, "MOST", 3)
+    monkeypatch.setattr(lane_orders, "MOST_NAMED", 1)
+    _, answer = run.ask(body)
+    assert (answer["done"], answer["places"]) == (3, [])
 
 
 def test_nothing_is_asked_without_the_token() -> None:

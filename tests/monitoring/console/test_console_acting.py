@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ackfloor.core.messages.lane_order import Action
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.live.breaker_requests import PATH as BREAKER_PATH
 from ackfloor.live.breaker_requests import BreakerControl
@@ -21,6 +22,7 @@ from ackfloor.operations import (
     ActionState,
     BreakerAction,
     LaneMove,
+    lane_moves,
     new_note,
     run_client,
     runs,
@@ -37,6 +39,7 @@ from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
 from tests.certificates import Authority
 from tests.framework.cli.lanes.test_lanes import TOKEN, Stage
+from tests.framework.core.scheduling.test_lane_orders import BOOM
 from tests.monitoring.console.acting_stage import OF_BILL, console, notes, stages
 from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.page_text import OVERVIEW, words
@@ -427,7 +430,7 @@ def test_of_several_runs_one_that_has_not_answered_is_named(
         came = words(confirmed(served, asked).text)
     assert f"the run at {stages[1].listen} has not answered; look at ackfloor lanes ls" in came
     assert notes.written[-1].state is ActionState.PARTIAL
-    assert notes.written[-1].counts == {"done": 3, "unknown": 1}
+    assert notes.written[-1].counts == {"done": 3, "missing": 1, "unknown": 1}
 
 
 def test_a_note_is_shown_with_its_number_and_from_where(
@@ -455,10 +458,36 @@ def test_what_others_wrote_stays_text(stages: tuple[Stage, Stage], notes: Notes)
         assert script not in served.send(ORDERS, *odd).text
 
 
-def test_all_that_has_become_more_is_not_done(
+def test_all_is_what_was_shown(notes: Notes) -> None:
+    """As many others, or more, have failed since: whoever confirmed has not seen these."""
+    stage = Stage((b"a", b"b"))
+    Path("token").write_text(TOKEN)
+    Path("token").chmod(0o600)
+    [worker] = stage.run.workers
+    with console((stage,)) as served:
+        asked = served.send(ORDERS, ("action", "discard"), *OF_BILL, ("all", "yes"))
+        order = asked.headers["location"]
+        assert "would be discarded: the heads of 2 lanes" in words(served.ask(order).text)
+        # Another operator drops the head of `a`, and the record behind it fails as well.
+        assert worker.does(Action.DISCARD, b"a").done == 1
+        behind = worker.start()
+        worker.finish(behind, BOOM)
+        worker.leave(behind)
+        stage.show()
+        assert sorted(each.offset for each in worker.blocked.oldest) == [1, 3]
+        came = words(confirmed(served, asked, "test orders").text)
+        assert "discarded: the head of 1 lane" in came
+        assert "wait in no worker that answered: orders/0/0" in came
+    stage.metrics.stop()
+    assert [each.offset for each in worker.blocked.oldest] == [3]
+    assert notes.states == [ActionState.BEGUN, ActionState.PARTIAL]
+
+
+def test_of_more_than_can_be_named_no_more_is_done(
     stages: tuple[Stage, Stage], notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever confirmed has not seen it; what has become less is done."""
+    """As of an older run, which names none: their number is all that was shown."""
+    monkeypatch.setattr(lane_moves, "MOST_NAMED", 0)
     with console(stages[:1]) as served:
         asked = served.send(ORDERS, ("action", "discard"), *OF_BILL, ("all", "yes"))
         order = asked.headers["location"]

@@ -18,6 +18,8 @@ class Action(StrEnum):
 
 #: A write costs the owner thread about 50 µs: of one order so many at most are begun.
 MOST_WRITES = 10_000
+#: Keys and places that one order names at most; a dry run names as many.
+MOST_NAMED = 1_000
 #: What heads are called that an order has left for the next one.
 TOO_MANY = "too_many"
 #: What a withheld head is called that has no attempt left, and so is not parked.
@@ -61,6 +63,8 @@ class LaneAnswer:
             `EXHAUSTED` or `PARKED`.
         found: which of the order's `wanted` it has, by their places there.
         refused: why it did nothing; empty where it did.
+        places: of a dry run: the heads that it would do it to; none where there are more than
+            `MOST_NAMED`.
     """
 
     done: int = 0
@@ -68,3 +72,4 @@ class LaneAnswer:
     left: dict[str, int] = field(default_factory=dict)
     found: set[int] = field(default_factory=set)
     refused: str = ""
+    places: list[Place] = field(default_factory=list)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from ackfloor.core.messages.lane_order import (
     EXHAUSTED,
+    MOST_NAMED,
     MOST_WRITES,
     TOO_MANY,
     Action,
@@ -84,13 +85,19 @@ class LaneOrders:
             left[TOO_MANY] = len(heads) - MOST_WRITES
             del heads[MOST_WRITES:]
         offsets = _by_assignment(heads)
-        answer.done = _waiting(offsets) if order.dry_run else self._move(offsets, order, now)
+        if order.dry_run:
+            answer.places = _waiting(offsets)
+            answer.done = len(answer.places)
+        else:
+            answer.done = self._move(offsets, order, now)
         if answer.done < len(heads):
             # `retry bury` of a record that is retried in place in a retry topic.
             left[Head.DEAD_LETTERING] += len(heads) - answer.done
         answer.left = dict(left)
         if quarantined:
             self._quarantine_orders.carry_out(order, quarantined, answer, now)
+        if len(answer.places) > MOST_NAMED:
+            answer.places.clear()
         return answer
 
     def _wanted(
@@ -207,5 +214,9 @@ def _by_assignment(heads: Iterable[TrackedDelivery]) -> dict[Assignment, set[int
     return offsets
 
 
-def _waiting(offsets: Mapping[Assignment, Collection[int]]) -> int:
-    return sum(len(assignment.waiting.times(chosen)) for assignment, chosen in offsets.items())
+def _waiting(offsets: Mapping[Assignment, Collection[int]]) -> list[Place]:
+    return [
+        (assignment.topic, assignment.partition, offset)
+        for assignment, chosen in offsets.items()
+        for offset in assignment.waiting.times(chosen)
+    ]

@@ -66,6 +66,7 @@ class QuarantineOrders:
                 answer.done += 1
                 answer.freed += doing is Head.HELD and not order.with_behind
                 if order.dry_run:
+                    answer.places.append((head.topic, head.partition, head.record_offset))
                     continue
                 if doing is Head.HELD:
                     after: AfterDeadLetter = "dead_letter" if order.with_behind else "continue"

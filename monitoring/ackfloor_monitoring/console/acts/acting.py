@@ -145,19 +145,32 @@ class Acting:
         begun = replace(judged.note, reason=carried.reason)
         write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         runs = self._cluster.runs_of(judged.order.group)
-        _refuse_more(judged, runs)
+        does = _as_shown(does, judged)
+        _refuse_more(does, judged, runs)
         _refuse_another_topic(does, self._cluster)
         with noted(begun, write, job=True) as ending:
             carried.outcome = does.act(runs, ending)
 
 
-def _refuse_more(judged: Judged, runs: Runs) -> None:
-    """Refuse what has become more than somebody has seen: `all` is decided by the runs, now.
+def _as_shown(does: Does, judged: Judged) -> Does:
+    """An order for the lanes that somebody has seen: what `all` is, the runs decide now.
+
+    Of more than one order can name, their number is all that is known.
+    """
+    would = judged.would
+    if not isinstance(does, LaneMove) or not does.which.get("all"):
+        return does
+    places = would.places if isinstance(would, LaneOutcome) else []
+    return replace(does, which={"places": places}) if places else does
+
+
+def _refuse_more(does: Does, judged: Judged, runs: Runs) -> None:
+    """Refuse what has become more than somebody has seen, where it is for all.
 
     Raises:
         AckfloorError: more lanes wait, or another run would get the order.
     """
-    does, would = judged.order.does, judged.would
+    would = judged.would
     if not isinstance(does, LaneMove) or would is None or not does.which.get("all"):
         return
     now = does.judge(runs)

@@ -137,7 +137,7 @@ def test_all_lanes_of_a_handler_are_moved(stages: tuple[Stage, Stage]) -> None:
     assert moved.exit_code == Exit.OK
     assert json.loads(moved.stdout) == {
         "action": "discard", "handler": "bill", "dry_run": False, "done": 4, "freed": 0,
-        "left": {}, "missing": [], "refused": {}, "silent": [], "unknown": {},
+        "left": {}, "missing": [], "refused": {}, "silent": [], "unknown": {}, "places": [],
     }  # fmt: skip
     assert json.loads(done("lanes ls", "-o", "json", on=stages, token=False).stdout) == []
 

@@ -102,6 +102,9 @@ def test_a_held_key_waits_until_an_operator_frees_it() -> None:
         assert does(h, Action.PARK).left == {"parked": 1}
         dry = does(h, Action.RETRY, dry_run=True)
         assert (dry.done, dry.freed, h.quarantined("orders")[b"a"].behind) == (1, 1, 2)
+        # The place that it names leads to the same head.
+        named = does(h, Action.RETRY, *dry.places, dry_run=True)
+        assert (named.done, named.found, named.places) == (1, {0}, dry.places)
         answer = does(h, Action.RETRY, ("orders", 0, 0))
         assert (answer.done, answer.freed, answer.found) == (1, 1, {0})
         assert [record.value for record in h.handled("orders")] == [b"a2", b"a3"]
