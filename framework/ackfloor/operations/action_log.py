@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from itertools import islice, takewhile
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ackfloor.operations.action_notes import ActionFilter, ActionNote, latest_of_each, read_note
@@ -53,8 +53,7 @@ class ActionLog:
         from ackfloor.operations.kafka.action_reading import newest_first
 
         bound_ms = None if since_ms is None else since_ms - SKEW_MS
-        with closing(newest_first(self._options)) as records:
-            recent = takewhile(lambda each: bound_ms is None or each[0] >= bound_ms, records)
-            for _, value in recent:
+        with closing(newest_first(self._options, bound_ms)) as records:
+            for _, value in records:
                 if (note := read_note(value)) is not None:
                     yield note

@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from ackfloor.errors import KafkaUnreachable
 from ackfloor.operations import TOPIC, ActionFilter, ActionLog, ActionNote, ActionState, new_note
-from ackfloor.operations.kafka import action_reading
+from ackfloor.operations.kafka import action_reading, action_topic
 from ackfloor.operations.kafka.action_topic import action_topic_plan
 from tests.framework.kafka.wire import fresh, options
 
@@ -41,6 +41,7 @@ def test_the_first_note_creates_the_topic(log: ActionLog, bootstrap_servers: str
     [found] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, TOPIC)]).values()
     config = {name: entry.value for name, entry in found.result(60).items()}
     assert (config["cleanup.policy"], config["retention.ms"]) == ("delete", "31536000000")
+    assert config["message.timestamp.type"] == "LogAppendTime"
 
 
 def test_the_newest_come_first(log: ActionLog) -> None:
@@ -77,16 +78,51 @@ def test_what_is_older_than_asked_for_is_not_read(
 ) -> None:
     """A year of notes costs nothing to who asks for a day of them."""
     group = fresh("billing")
-    log.write(note_of(group))
+    log.write(first := note_of(group))
     long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     stray = replace(note_of(group), at_ms=long_ago_ms)
     producer.produce(TOPIC, stray.to_bytes(), stray.key, partition=0, timestamp=long_ago_ms)
     assert producer.flush(60) == 0
     newer = ActionFilter(group=group, since_ms=long_ago_ms + 1_800_000)
-    assert log.newest(newer, 10) == []
+    assert log.newest(newer, 10) == [first]
     log.write(note := note_of(group))
-    assert log.newest(newer, 10) == [note]
+    assert log.newest(newer, 10) == [note, first]
+
+
+def test_an_odd_time_hides_no_note(
+    log: ActionLog, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a topic that others have made a record has the time that its writer says."""
+    topic, group = fresh("actions"), fresh("billing")
+    for module in (action_reading, action_topic):
+        monkeypatch.setattr(module, "TOPIC", topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    config = {"message.timestamp.type": "CreateTime"}
+    made = admin.create_topics([NewTopic(topic, 1, 1, config=config)])
+    made[topic].result(60)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    long_ago_ms = time.time_ns() // 1_000_000 - 3_600_000
+    for _ in range(20):
+        producer.produce(topic, b"old", partition=0, timestamp=long_ago_ms)
+    assert producer.flush(60) == 0
+    log.write(note := note_of(group))
+    for odd_ms in (1, long_ago_ms):
+        producer.produce(topic, b"odd", partition=0, timestamp=odd_ms)
+    assert producer.flush(60) == 0
+    monkeypatch.setattr(action_reading, "PIECE", 2)
+    starts, piece = list[int](), action_reading._piece
+
+    def read(consumer: Consumer, partition: int, start: int, end: int) -> list[Message]:
+        starts.append(start)
+        return piece(consumer, partition, start, end)
+
+    monkeypatch.setattr(action_reading, "_piece", read)
+    assert log.newest(ActionFilter(group=group, since_ms=note.at_ms), 10) == [note]
+    # A year of notes costs nothing to who asks for the newest.
+    assert min(starts) == 20
+    assert log.newest(ActionFilter(group=group, since_ms=note.at_ms + 3_600_000), 10) == []
+    assert log.newest(ActionFilter(group=group, since_ms=-1), 10) == [note]
 
 
 def test_nobody_listens(log: ActionLog) -> None:

@@ -26,10 +26,16 @@ PIECE: Final = 2_000
 Stored = tuple[int, bytes | None]
 
 
-def newest_first(options: KafkaOptions) -> Generator[Stored, None, None]:
+def newest_first(
+    options: KafkaOptions, since_ms: int | None = None
+) -> Generator[Stored, None, None]:
     """The time (wall-clock ms) and value of each record, the newest first.
 
     Nothing where the topic does not exist.
+
+    Args:
+        since_ms: nothing is read before the first record of this time, in wall-clock ms; None for
+            all. A record with an odd time among later ones ends nothing.
 
     Raises:
         KafkaUnreachable: no broker answers.
@@ -38,7 +44,7 @@ def newest_first(options: KafkaOptions) -> Generator[Stored, None, None]:
     """
     _, partitions = known_topics(options)
     # Somebody else may have created it with more than one.
-    logs = [_backwards(options, number) for number in range(partitions.get(TOPIC, 0))]
+    logs = [_backwards(options, number, since_ms) for number in range(partitions.get(TOPIC, 0))]
     try:
         yield from merge(*logs, key=lambda each: -each[0])
     finally:
@@ -46,11 +52,15 @@ def newest_first(options: KafkaOptions) -> Generator[Stored, None, None]:
             log.close()
 
 
-def _backwards(options: KafkaOptions, partition: int) -> Generator[Stored, None, None]:
+def _backwards(
+    options: KafkaOptions, partition: int, since_ms: int | None
+) -> Generator[Stored, None, None]:
     with closing(reading_consumer(options)) as consumer:
         place = TopicPartition(TOPIC, partition)
         try:
             low, end = consumer.get_watermark_offsets(place, timeout=REQUEST_S)
+            if since_ms is not None:
+                low = max(low, _first_since(consumer, partition, since_ms, end))
         except KafkaException as exc:
             raise read_error(exc.args[0], TOPIC) from exc
         while end > low:
@@ -58,6 +68,15 @@ def _backwards(options: KafkaOptions, partition: int) -> Generator[Stored, None,
             for message in reversed(_piece(consumer, partition, start, end)):
                 yield message.timestamp()[1], message.value()
             end = start
+
+
+def _first_since(consumer: Consumer, partition: int, since_ms: int, end: int) -> int:
+    """The offset of the first record of a time or later; the end where there is none."""
+    wanted = TopicPartition(TOPIC, partition, max(0, since_ms))
+    [found] = consumer.offsets_for_times([wanted], timeout=REQUEST_S)
+    if found.error is not None:
+        raise read_error(found.error, TOPIC)
+    return found.offset if found.offset >= 0 else end
 
 
 def _piece(consumer: Consumer, partition: int, start: int, end: int) -> list[Message]:

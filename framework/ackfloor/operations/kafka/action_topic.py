@@ -47,6 +47,8 @@ def action_topic_plan(brokers: int, exists: bool, replication_factor: int | None
         "retention.ms": str(round(RETENTION_S * 1000)),
         "retention.bytes": "-1",
         "min.insync.replicas": str(max(1, replicas - 1)),
+        # The broker says when: whoever writes can't put a record into another time.
+        "message.timestamp.type": "LogAppendTime",
     }
     action = Action.OK if exists else Action.CREATE
     return TopicPlan(TOPIC, "", "", action, 1, replicas, config)
