@@ -299,7 +299,9 @@ def _answer(
             raise _silent(listen, exc) from None
         try:
             response = connection.getresponse()
-            body = _body(response, time.monotonic() + LONGEST * timeout_s)
+            # Read in parts it does not close what it read from.
+            with response:
+                body = _body(response, time.monotonic() + LONGEST * timeout_s)
         except (OSError, http.client.HTTPException) as exc:
             raise _NoAnswer(str(exc) or type(exc).__name__) from None
     if response.status == PLAIN_TO_TLS and not address.secure:

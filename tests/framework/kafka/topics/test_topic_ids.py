@@ -74,8 +74,7 @@ def test_the_broker_that_was_asked_may_be_gone_for_good(monkeypatch: pytest.Monk
         cluster.kill(ids._admin.list_topics(timeout=60).controller_id)
         # Those of before may be answered yet.
         until(lambda: _described(ids, topic).silent)
-        until(lambda: _described(ids, topic).topic_id)
-        assert _described(ids, topic).partitions == (0,)
+        until(lambda: (found := _described(ids, topic)).topic_id and found.partitions == (0,))
         ids.close()
 
 
