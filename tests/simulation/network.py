@@ -138,6 +138,11 @@ class Line:
         """How long a transaction is on its way."""
         return self.latency_s() + self._hub.random.random() * self._network.weather.late_s
 
+    @property
+    def unclear(self) -> bool:
+        """Whether nobody tells how a transaction ended, so that the group's commits must say."""
+        return self._network.weather.unclear_s > 0.0
+
     def unclear_s(self) -> float:
         """How long it takes to find out how a transaction ended."""
         return self.latency_s() + self._hub.random.random() * self._network.weather.unclear_s

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
+from ackfloor.core.parking.transaction import COMMITTED, Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition, Headers, TopicPartition
 from ackfloor.errors import PublishFailed
 from ackfloor.ports import (
@@ -345,7 +345,11 @@ class SimTransactionalSink(MemoryTransactionalSink):
             if not self._life.alive:
                 return
             outcome = self._line.aborted() or self._carried_out(transaction, member)
-            self._hub.after(self._line.unclear_s(), lambda: report(outcome))
+            told = bool(outcome.refusals) or not self._line.unclear
+            self._hub.after(
+                self._line.unclear_s(),
+                lambda: report(outcome if told else self._found_out(transaction, outcome)),
+            )
 
         def report(outcome: TransactionOutcome) -> None:
             if self._life.alive:
@@ -354,6 +358,17 @@ class SimTransactionalSink(MemoryTransactionalSink):
 
         self._hub.after(self._line.transact_s(), end)
         self._life.reach()
+
+    def _found_out(
+        self, transaction: Transaction, outcome: TransactionOutcome
+    ) -> TransactionOutcome:
+        """How it ended, by what the group has committed by now."""
+        committed = self._broker.group(self._group).committed
+        if not transaction.positions:
+            return outcome
+        if transaction.is_in(committed):
+            return COMMITTED
+        return TransactionOutcome(outcome.error or "the group has none of its commits")
 
     def _carried_out(self, transaction: Transaction, generation: Generation) -> TransactionOutcome:
         outcome = super()._carried_out(transaction, generation)

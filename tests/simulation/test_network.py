@@ -12,7 +12,7 @@ import pytest
 
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction
-from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import CommitPosition, TopicPartition
 from ackfloor.testing.memory.memory_broker import MemoryBroker
 from tests.contracts.sink_contract import Listener as SinkListener
 from tests.contracts.sink_contract import parcel_of
@@ -281,6 +281,24 @@ def test_how_a_transaction_ended_is_told_when_it_is_known(stand: Stand) -> None:
     stand.passes(1_000.0)
     worker.poll()
     assert [(t, o.committed) for t, o in worker.ends.ended] == [(transaction, True)]
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_an_end_that_nobody_tells_is_read_off_the_groups_commits(
+    stand: Stand, *, left: bool
+) -> None:
+    """As the real sink reads it: of a partition that has left, they may be another worker's."""
+    worker = stand.worker()
+    stand.network.weather.abort, stand.network.weather.unclear_s = 1.0, 1_000.0
+    transaction = begun(worker)
+    if left:
+        transaction.left.add(TopicPartition("t", 0))
+    stand.broker.commit("g", "t", 0, 4)
+    stand.passes(1_000.0)
+    worker.poll()
+    ((_, outcome),) = worker.ends.ended
+    assert stand.values == []
+    assert outcome.committed is not left
 
 
 def test_a_transaction_ends_with_its_process(stand: Stand) -> None:

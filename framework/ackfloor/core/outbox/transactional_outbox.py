@@ -23,7 +23,8 @@ T6  A partition that was lost while a transaction carries it may come back befor
     would handle once more what the transaction writes elsewhere, and its commits would be undone.
     So whoever assigns asks first (`carries`), and waits for the end. Another member can't come
     between: the group refuses what a member sends that it has thrown out, and tells no position
-    that a transaction is about to change.
+    that a transaction is about to change. What the group has committed of a partition that was
+    dropped does not say how the transaction ended (`Transaction.is_in`).
 T7  All outputs of a record go together, the first one leading the others. A lane's outputs keep
     their order: where one stays, for whatever reason, those behind it stay as well. So what was
     refused waits in the queue, in its place.
@@ -146,7 +147,15 @@ class Transactions:
         self._queue.extendleft(reversed(list(writes)))
 
     def forget_closed(self) -> list[PendingWrite]:
-        """Partitions were dropped: returns their queued writes, which are not made."""
+        """Partitions were dropped: returns their queued writes, which are not made.
+
+        Of the transaction under way they say nothing any more.
+        """
+        if self.under_way is not None:
+            dropped = [p.delivery.assignment for p in self.under_way.writes]
+            self.under_way.left.update(
+                TopicPartition(a.topic, a.partition) for a in dropped if a.closed
+            )
         forgotten = [p for p in self._queue if p.delivery.assignment.closed]
         if forgotten:
             self._queue = deque(p for p in self._queue if not p.delivery.assignment.closed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackfloor.core.parking.pending_write import PendingWrite
-from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import CommitPosition, TopicPartition
 
 
 class Refusal(NamedTuple):
@@ -34,6 +34,8 @@ class Transaction:
             which may have been that of a batch.
         hopeless: writes that the brokers have since reported as impossible. The transactional sink
             looks here between two waits, on any thread, and need not wait for the client.
+        left: partitions that were dropped since it began. The owner thread adds them before their
+            next owner can have them, and never takes one out, also where it comes back.
     """
 
     writes: tuple[PendingWrite, ...]
@@ -41,6 +43,7 @@ class Transaction:
     led: Mapping[PendingWrite, PendingWrite] = field(default_factory=dict)
     singly: bool = False
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
+    left: set[TopicPartition] = field(default_factory=set)
 
     @property
     def queued(self) -> tuple[PendingWrite, ...]:
@@ -63,6 +66,21 @@ class Transaction:
             if leader not in found or refusal.too_large:
                 found[leader] = write.topic, refusal
         return found
+
+    def is_in(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> bool:
+        """Whether the group's commits show that it was committed: one that nobody else can have
+        made is enough. Any thread may ask, after it has read them.
+
+        Where all its partitions have left, none shows it, and nothing of it is settled here.
+
+        Args:
+            committed: partition -> position and metadata.
+        """
+        return any(
+            committed.get(partition) == (p.position, p.metadata)
+            for p in self.positions
+            if (partition := TopicPartition(p.topic, p.partition)) not in self.left
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ Its calls wait for the network, so it runs on a thread of its own. Rules, each s
   never committed before, so the answer shows the outcome.
 * The group is asked for stable offsets through a consumer that never joins, because the member
   belongs to another thread. While the transaction is open there is no answer, so the request is
-  repeated. Never ask through the admin client: while the coordinator is moving, the answer to
-  its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null pointer).
+  repeated. What it says of a partition that was revoked meanwhile is another member's, perhaps, and
+  counts for nothing. Never ask through the admin client: while the coordinator is moving, the
+  answer to its `list_consumer_group_offsets` crashes the process (librdkafka 2.16.1, a null
+  pointer).
 * The group fences a member that it has thrown out only if the metadata names a member and a
   generation. The client takes both away before the consumer knows that it has lost its partitions.
   So a transaction without them is not begun.
@@ -46,7 +48,7 @@ from confluent_kafka import (
 from ackfloor.core.parking.output_write import OutputWrite
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import COMMITTED, Refusal, Transaction, TransactionOutcome
-from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import SourceFailed
 from ackfloor.kafka.client.client_errors import (
     CLIENT_RAISES,
@@ -319,9 +321,7 @@ class Transactor:
         return None
 
     def _has(self, transaction: Transaction) -> bool:
-        """Whether the group has the transaction's offsets.
-
-        One partition is enough: another may have a new owner by now, which has committed.
+        """Whether the group has the transaction's offsets; see `Transaction.is_in`.
 
         Raises:
             KafkaException: there is no answer, or not yet.
@@ -330,12 +330,12 @@ class Transactor:
             # It is never polled, so its log lines would pile up.
             self._reader = quiet_consumer(self._options, self._group)
         asked = [TopicPartition(p.topic, p.partition) for p in transaction.positions]
-        found = {}
-        for partition in self._reader.committed(asked, timeout=REQUEST_S):
-            if partition.error is not None:
-                raise KafkaException(partition.error)
-            found[partition.topic, partition.partition] = partition
-        return any(_same(p, found[p.topic, p.partition]) for p in transaction.positions)
+        found: dict[Partition, tuple[int, str]] = {}
+        for each in self._reader.committed(asked, timeout=REQUEST_S):
+            if each.error is not None:
+                raise KafkaException(each.error)
+            found[Partition(each.topic, each.partition)] = each.offset, each.metadata or ""
+        return transaction.is_in(found)
 
     def close(self) -> None:
         """Drop the clients."""
@@ -345,7 +345,3 @@ class Transactor:
 
 def _left_s(until_s: float) -> float:
     return max(LEAST_S, until_s - time.monotonic())
-
-
-def _same(position: CommitPosition, found: TopicPartition) -> bool:
-    return (found.offset, found.metadata or "") == (position.position, position.metadata)

@@ -156,6 +156,31 @@ def test_a_partition_in_a_transaction_has_no_final_commit() -> None:
     assert world.told(RecordParked) == []
 
 
+def test_a_commit_of_a_partition_that_left_does_not_show_how_a_transaction_ended() -> None:
+    """T6: its next owner may have committed the very same, and what stays here was not written."""
+    world = world_of(3, 2)
+    running = [world.start() for _ in range(6)]
+    failed = [running[0], running[3]]
+    for delivery in failed:
+        delivery.outcome = BOOM
+    world.engine.answered(failed, world.now)
+    world.take()
+    [transaction] = world.transactions
+    gone, stays = (
+        {TopicPartition(p.topic, p.partition): (p.position, p.metadata)}
+        for p in transaction.positions
+    )
+    assert transaction.is_in(gone)
+    world.revoke(0)
+    assert not transaction.is_in(gone)
+    assert transaction.is_in(gone | stays)
+    world.assign(0)
+    assert not transaction.is_in(gone), "it may have been another's in between"
+    assert transaction.is_in(stays)
+    world.revoke(1)
+    assert not transaction.is_in(gone | stays), "nothing of it is settled here"
+
+
 @pytest.mark.parametrize("outcome", [COMMITTED, TransactionOutcome("aborted")])
 def test_a_partition_that_was_lost_is_carried_until_the_end_is_known(
     outcome: TransactionOutcome,

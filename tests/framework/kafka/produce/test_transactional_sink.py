@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
 from ackfloor.core.records.record import CommitPosition
+from ackfloor.core.records.record import TopicPartition as Partition
 from ackfloor.errors import ConfigError, SourceFailed
 from ackfloor.kafka.client.client_options import KafkaOptions, transactional_config
 from ackfloor.kafka.consume.source import KafkaSource
@@ -198,6 +199,24 @@ def test_after_an_indefinite_error_the_group_says_how_it_ended(
     assert stored(stand.servers, stand.group, stand.topic).offset == (5 if committed else 3)
     assert stand.carry_out(stand.transaction(parcel(stand.target, Given()), position=6)).committed
     assert stand.count() == 2 + committed
+
+
+def test_a_commit_of_a_partition_that_left_does_not_show_how_it_ended(
+    bootstrap_servers: str,
+) -> None:
+    """Its next owner may have committed the very same, while the transaction was aborted."""
+    topic, group = make_topic(bootstrap_servers, 2), fresh("group")
+    positions = tuple(CommitPosition(topic, number, 7, "af1", 1) for number in (0, 1))
+    transaction = Transaction((), positions)
+    transactor = Transactor(options(bootstrap_servers), group, fresh("slot"))
+    assert not transactor._has(transaction)
+    owner = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    owner.commit(offsets=[TopicPartition(topic, 0, 7, metadata="af1")], asynchronous=False)
+    owner.close()
+    assert transactor._has(transaction)
+    transaction.left.add(Partition(topic, 0))
+    assert not transactor._has(transaction)
+    transactor.close()
 
 
 def test_an_end_that_is_not_known_is_not_told(
