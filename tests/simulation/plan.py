@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from ackfloor.core.queues.flow_limits import MIB
+
 #: What a record's code may raise that is no `Exception`.
 EXITS = ("SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "Odd")
 
@@ -127,6 +129,8 @@ class Plan:
     transactional: bool = False
     max_open: int = 50_000
     partition_open: int = 25_000
+    #: A quarter of it is what outputs may hold before their handler is given nothing more.
+    open_bytes: int = 256 * MIB
     commit_interval_s: float = 1.0
     drain_s: float = 3.0
     session_s: float = 10.0
@@ -213,6 +217,7 @@ def _with_outputs(plan: Plan, *, calm: bool) -> Plan:
             )
             for _ in range(dice.choice((0, 1, 2, 4)))
         )
+        plan = replace(plan, open_bytes=dice.choice((256 * MIB, 8_000, 4_000)))
     return replace(plan, handlers=handlers, faults=faults, transactional=True)
 
 

@@ -70,6 +70,7 @@ def options_of(plan: Plan) -> dict[str, object]:
         "cancel_grace": f"{GRACE_S}s",
         "max_open": plan.max_open,
         "partition_open": plan.partition_open,
+        "max_open_bytes": plan.open_bytes,
     }
 
 

@@ -173,7 +173,8 @@ def _print_plan(plan: Plan) -> None:
         print(f"    {fault}")
     print(
         f"    partitions={plan.partitions} workers={plan.workers} "
-        f"transactional={plan.transactional} max_open={plan.max_open} batch={plan.batch}"
+        f"transactional={plan.transactional} max_open={plan.max_open} batch={plan.batch} "
+        f"open_bytes={plan.open_bytes}"
     )
 
 

@@ -456,6 +456,7 @@ class Engine:
                 handler.limit_anew()
                 state.take_back(handler)
         state.flow.replace(reloaded.limits, state.assignments.values())
+        state.share_outputs()
         state.commits.replan(reloaded.commit_interval_s, reloaded.commit_count, now)
         self._completions.deadlines.replan()
         state.balance()

@@ -251,6 +251,7 @@ class Intake:
         open_ = assignment.tracker.open.values()
         self._state.flow.sub(len(open_), sum(delivery.size for delivery in open_))
         handler = assignment.handler
+        handler.outputs_held -= assignment.outputs_held
         for delivery in open_:
             # In this order: an answer claims first and looks at `closed` second.
             if handler.rules.by_hand and delivery.started_s:

@@ -6,11 +6,16 @@ circuit breaker it has ended: the lane goes on, and the next record may be handl
 waits is in the order of the writes' queue (`transactional_outbox`, T7). An abort writes the same
 outputs again; no handler is called for it.
 
-Held outputs count as bytes of their record, in all levels. Outputs that a broker refuses for their
-size, in a transaction of their own, are their record's failure: another delivery would publish the
-same, so it is dead-lettered. Its lane has gone on; the outputs behind it wait for the dead letter,
-or its next owner might publish after them. Whatever else a broker
-refuses leaves the record open, named as a fault, and its outputs keep their place in the queue.
+Held outputs count as bytes of their record, in all levels. These stop fetching, and what was read
+before could still be handled and hold its outputs: far more than the worker may hold, where a topic
+takes none. So a handler that holds its part of these bytes is given nothing more until they are
+written, and gives back what it has not started (`Scheduler`, R6).
+
+Outputs that a broker refuses for their size, in a transaction of their own, are their record's
+failure: another delivery would publish the same, so it is dead-lettered. Its lane has gone on; the
+outputs behind it wait for the dead letter, or its next owner might publish after them. Whatever
+else a broker refuses leaves the record open, named as a fault, and its outputs keep their place in
+the queue.
 """
 
 from __future__ import annotations
@@ -43,7 +48,18 @@ class HeldOutputs:
         delivery.size += write.held
         assignment.open_bytes += write.held
         self._state.flow.add(0, write.held, 0, tier=assignment.tier_s is not None)
+        handler = assignment.handler
+        was_full = handler.outputs_full
+        self._held(delivery, write.held)
+        if handler.outputs_full and not was_full:
+            self._state.take_back(handler)
         return write
+
+    @staticmethod
+    def _held(delivery: TrackedDelivery, size: int) -> None:
+        """So many more bytes of outputs are held for a record; negative: less."""
+        delivery.assignment.outputs_held += size
+        delivery.assignment.handler.outputs_held += size
 
     def written(self, write: OutputWrite) -> None:
         """The outputs of a record are written, and with them the commit that settles it."""
@@ -52,6 +68,7 @@ class HeldOutputs:
         # Its breaker has counted it when its handler returned.
         stats.acked.insert(stats.noted, delivery)
         stats.noted += 1
+        self._held(delivery, -write.held)
         self._state.settle(delivery)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
@@ -60,6 +77,7 @@ class HeldOutputs:
         """The outputs of a record are not to be written: they are held no longer."""
         delivery = write.delivery
         delivery.size -= write.held
+        self._held(delivery, -write.held)
         delivery.assignment.open_bytes -= write.held
         self._state.flow.sub(0, write.held)
 

@@ -24,7 +24,7 @@ Q3  an incomplete batch is given only where fewer calls run than slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ackfloor.core.queues.batch_assembly import (
@@ -283,6 +283,22 @@ class HandlerQueue:
         """
         count = len(self.exclusive)
         return self._singles(self.exclusive, count if most is None else min(most, count))
+
+    def take_these(self, wanted: Collection[int], most: int | None) -> list[Unit]:
+        """Take one record of each of these items, by itself.
+
+        Args:
+            wanted: the items' `id`s; those that are not here are passed over.
+            most: how many there may be at most; None for no limit.
+        """
+        most = len(wanted) if most is None else most
+        found: deque[Item] = deque()
+        for items in (self.items, *self._apart()):
+            here = list(items)
+            items.clear()
+            for item in here:
+                (found if id(item) in wanted and len(found) < most else items).append(item)
+        return self._singles(found, most)
 
     def _singles(self, items: deque[Item], count: int) -> list[Unit]:
         units: list[Unit] = []

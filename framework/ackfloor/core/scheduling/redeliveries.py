@@ -85,8 +85,8 @@ class Redeliveries:
         """Whether a record whose last delivery timed out waits, as too many of these have slots."""
         handler = delivery.assignment.handler
         fair = handler.queue.fair
-        if fair is None or handler.circuit.breaker.is_open:
-            # A breaker that is not closed tries any.
+        if fair is None or handler.circuit.breaker.is_open or handler.outputs_full:
+            # A breaker that is not closed tries any; full, those that have slots may wait for it.
             return False
         if fair.may_redeliver(delivery, handler.quarter):
             return False

@@ -6,6 +6,11 @@ closed gets trials; any other gets its queue in order, with what is due of noisy
 apart, for slots that have nothing else. While a crash suspect runs alone, no executor gets anything
 else. Where the handler has a rate for the group, whatever is given takes tokens (`handler_rate`).
 
+A handler that holds too many bytes of outputs gets nothing more, or they would have no bound. They
+may have to wait for the floor, though (`transactional_outbox`, T3). So the oldest open record of
+each partition starts all the same, and what is before it in its lane. It holds outputs itself then,
+or moves the floor.
+
 Invariants (tests/framework/core/scheduling/test_scheduler.py):
 
 R1  nothing is given for a handler in a pause, and nothing but trials while its breaker is open,
@@ -15,6 +20,8 @@ R3  what the executor gave back is the first to be given again.
 R4  of a handler with a rate no more is given than there are tokens, whichever way it is given.
 R5  what is given for slots that have nothing else is of noisy and hanging keys, while nothing of
     others waits.
+R6  while outputs are too much, only the oldest open record of a partition is given, or trials
+    (tests/framework/core/outbox/test_output_limits.py).
 """
 
 from __future__ import annotations
@@ -73,7 +80,19 @@ class Scheduler:
         if tripped:
             queue.gather()
             return self._breakers.trials(handler, queued, now, tokens)
+        if handler.outputs_full:
+            return self._oldest(handler, queued, tokens)
         return self._in_order(handler, queued, now, tokens) if queue.items else ()
+
+    def _oldest(self, handler: HandlerState, queued: int, tokens: int | None) -> Sequence[Unit]:
+        """What the floors of a handler's partitions wait for and has not started."""
+        handler.queue.pass_over(queued)
+        wanted: set[int] = set()
+        for assignment in self._state.assignments.values():
+            oldest = assignment.tracker.oldest() if assignment.handler is handler else None
+            if oldest is not None and not oldest.started_s:
+                wanted |= {id(oldest), id(oldest.lane)}
+        return handler.queue.take_these(wanted, tokens) if wanted else ()
 
     @staticmethod
     def _in_order(
@@ -97,7 +116,7 @@ class Scheduler:
         queue, rate = handler.queue, handler.rate
         if queue.fair is None or not queue.fair.waiting or queue.items:
             return ()
-        if handler.held or queue.exclusive or self._state.exclusive:
+        if handler.held or queue.exclusive or self._state.exclusive or handler.outputs_full:
             return ()
         concurrency, hanging_room = handler.rules.concurrency, handler.hanging_room()
         room = queue.room(queued, concurrency, now.mono_s)

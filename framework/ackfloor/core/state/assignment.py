@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Literal
 
 from ackfloor.core.acks.gap_set import GapSet, topic_hash
@@ -104,6 +105,8 @@ class HandlerState:
         "held_until_s",
         "lanes",
         "open_retries",
+        "outputs_held",
+        "outputs_limit",
         "paused_reason",
         "paused_until_s",
         "queue",
@@ -126,11 +129,9 @@ class HandlerState:
         #: later of the two below. 0 where it is in no pause.
         self.held_until_s = 0.0
         #: It asked for a pause itself until then, and why; 0 where it did not.
-        self.asked_until_s = 0.0
-        self.held_reason = ""
+        self.asked_until_s, self.held_reason = 0.0, ""
         #: An operator paused it until then, and why; 0 where none did.
-        self.paused_until_s = 0.0
-        self.paused_reason = ""
+        self.paused_until_s, self.paused_reason = 0.0, ""
         #: How long its deliveries usually run.
         self.usual = UsualTime()
         #: What may start, and no executor has.
@@ -149,6 +150,8 @@ class HandlerState:
         #: Redeliveries, from retry tiers or in place, that are dispatched and not answered, but for
         #: those that wait in a lane behind another: they take no slot of their own.
         self.open_retries = 0
+        #: Bytes of outputs that are not written, and at how many it is given nothing more.
+        self.outputs_held, self.outputs_limit = 0, 1
         #: Records that wait for a batch, where it takes batches.
         self.batch_buffer = (
             None if rules.batch is None else BatchBuffer(shared=rules.ordering != "partition")
@@ -209,6 +212,11 @@ class HandlerState:
         """Whether nothing starts by itself: in a pause, or while its breaker is not closed."""
         return bool(self.held_until_s) or self.circuit.breaker.is_open
 
+    @property
+    def outputs_full(self) -> bool:
+        """Whether it holds so many bytes of outputs that more must be written first."""
+        return self.outputs_held >= self.outputs_limit
+
     def redelivers(self, delivery: TrackedDelivery) -> None:
         """A redelivery is about to be dispatched."""
         delivery.retrying = TAKES_ROOM
@@ -234,6 +242,9 @@ class HandlerState:
         """
         if self.rests_in_pause or self.circuit.breaker.is_open:
             return 0
+        if self.outputs_full:
+            # None is given but the oldest of its partition, which must not wait for others' room.
+            return maxsize
         room = self._half() - self.open_retries - self._hanging()
         if self.rate is None:
             return room
@@ -305,7 +316,8 @@ class Assignment:
         refused: those of which the write was refused, and is planned again.
         held, held_bytes: records that wait in lanes behind one that failed, and the bytes of their
             values.
-        open_bytes: bytes of the open records' values.
+        open_bytes: bytes of the open records' values, and of the outputs that are held for them.
+        outputs_held: bytes of these outputs alone.
         paused: it is not read at the moment.
         rewound: it is read from an earlier position when it is read again; see state/rewinds.py.
         orphaned: its topic was deleted: nothing more is read or committed, what was read is
@@ -347,6 +359,7 @@ class Assignment:
         "open_bytes",
         "orphaned",
         "others_unread",
+        "outputs_held",
         "parked_before",
         "parked_until",
         "parking",
@@ -415,9 +428,8 @@ class Assignment:
         self.waiting = DueQueue()
         #: Those of them that the circuit breaker withholds.
         self.withheld = WithheldRecords()
-        self.held = 0
-        self.held_bytes = 0
-        self.open_bytes = 0
+        self.held = self.held_bytes = 0
+        self.open_bytes = self.outputs_held = 0
         self.gates = PartitionGates(limits or FlowLimits(), tier=tier_s is not None)
         self.stats = stats
         self.paused = False

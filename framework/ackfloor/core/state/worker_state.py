@@ -30,6 +30,8 @@ from ackfloor.core.state.rewinds import rewind
 LOW_PRIORITY_S = 1.0
 #: The part of a handler's rate that workers have by the retry partitions they own.
 TIERS_PART = 0.01
+#: Handlers may hold outputs of one part of this many of the worker's bytes, together.
+OUTPUTS_PART = 4
 #: Characters of an error that a snapshot shows.
 SHOWN = 200
 
@@ -116,6 +118,7 @@ class WorkerState:
         #: The epoch of the newest assignment.
         self.epoch = 0
         self.flow = FlowControl(limits)
+        self.share_outputs()
         self.commits = CommitSchedule(commit_interval_s, commit_count)
         self.faults = Faults()
         self.stats: dict[tuple[str, str], AckStats] = {}
@@ -295,6 +298,13 @@ class WorkerState:
     def withheld(self, handler: HandlerState) -> int:
         """How many of a handler's records its breaker withholds."""
         return sum(len(a.withheld) for a in self.assignments.values() if a.handler is handler)
+
+    def share_outputs(self) -> None:
+        """Divide what held outputs may take evenly among the handlers that publish exactly once."""
+        holders = [h for h in self.handlers.values() if h.rules.exactly_once]
+        for handler in holders:
+            most = self.flow.limits.max_open_bytes // (OUTPUTS_PART * len(holders))
+            handler.outputs_limit = max(1, most)
 
     # Parts of the group.
 

@@ -170,17 +170,20 @@ def test_held_outputs_count_in_the_flow_limits() -> None:
 
 
 def test_so_many_bytes_of_outputs_stop_fetching() -> None:
-    """And let it go on when they are written."""
-    world = world_of(2)
-    handle(world, size=MOST_OUTPUT_BYTES // 2)
+    """And let it go on when they are written; here they are of calls that ran already."""
+    world = world_of(10)
+    first, *others = [world.start() for _ in range(10)]
+    publish(first, size=MOST_OUTPUT_BYTES // 2)
+    world.finish(first)
     limit = world.limits.partition_open_bytes
     assert not world.engine.assignments["orders", 0].paused
     reloaded = Reloaded((world.rules,), world.limits, 1.0, 10_000)
     assert limit > MOST_OUTPUT_BYTES
     world.engine.reload(reloaded, world.now)
-    for _ in range(9):
-        world.read([world.engine.assignments["orders", 0].tracker.position])
-        handle(world, size=MOST_OUTPUT_BYTES // 2)
+    for delivery in others:
+        publish(delivery, size=MOST_OUTPUT_BYTES // 2)
+        world.finish(delivery)
+    world.read([world.engine.assignments["orders", 0].tracker.position])
     assert world.engine.assignments["orders", 0].paused
     while world.transactions:
         world.end_transaction()
