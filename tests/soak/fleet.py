@@ -65,7 +65,7 @@ class Run:
 
     def start(self) -> None:
         """Start it; returns when its supervisor is there."""
-        command = [sys.executable, "-P", leash.__file__, sys.executable, "-m"]
+        command = [sys.executable, "-P", leash.__file__, "0", sys.executable, "-m"]
         command += ["ackfloor.cli.main", "run", "tests.soak.app:app"]
         command += ["--workers", str(self.workers), "--listen", f"{HOST}:{self.port}"]
         with (self._plan.logs / f"{self.name}.log").open("ab") as log:
