@@ -152,7 +152,7 @@ def test_outputs_of_one_record_are_no_request_that_is_too_large(bootstrap_server
             crowd.until(lambda end=number + 1: place.committed() == end, "the record")
         assert len(place.read(bills)) == 640
         assert place.read(place.our("dlq")) == []
-        assert not worker.faults()
+        crowd.until(lambda: not worker.faults(), "the end of the fault that each was, together")
 
 
 @pytest.mark.parametrize("ordering", ["unordered", "key"])
