@@ -32,6 +32,7 @@ PUBLIC_MODULES = (
     "ackfloor.schemas",
     "ackfloor.testing",
     "ackfloor_monitoring.console",
+    "ackfloor_monitoring.spark.notebook",
 )
 
 

@@ -8,22 +8,18 @@ dispositions there decide whether they may be sent.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.spark_errors import WhereRefused
-from ackfloor_monitoring.spark.table import kafka_reads as io
+from ackfloor_monitoring.spark.sql_errors import readable_sql_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_CORRECT = "correct it, or try_cast what it reads"
 
 
 @dataclass(slots=True)
@@ -87,33 +83,11 @@ def choose(failures: DataFrame, where: str) -> list[Chosen]:
     return [chosen[topic] for topic in sorted(chosen)]
 
 
-@contextmanager
-def readable_where_errors(where: str, failures: DataFrame) -> Iterator[None]:
+def readable_where_errors(where: str, failures: DataFrame) -> AbstractContextManager[None]:
     """Around the evaluation of a condition: turns Spark's errors into one sentence."""
-    try:
-        yield
-    except ParseException as error:
-        raise WhereRefused(
-            where, _first_sentence(str(error)), "write what may follow WHERE in SQL"
-        ) from error
-    except AnalysisException as error:
-        columns = ", ".join(name for name in failures.columns)
-        raise WhereRefused(
-            where, _first_sentence(str(error)), f"the columns are {columns}"
-        ) from error
-    except PySparkException as error:
-        raise WhereRefused(where, _first_sentence(str(error)), _CORRECT) from error
-    except Py4JJavaError as error:
-        # Where rows are fetched one by one, a failed wait wraps Spark's error.
-        _, message = io.root_cause(error)
-        if not message.startswith("["):
-            raise
-        raise WhereRefused(where, _first_sentence(message), _CORRECT) from error
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of Spark's error, without its class and its SQLSTATE."""
-    text = text.strip().partition("\n")[0]
-    if text.startswith("["):
-        text = text.partition("] ")[2]
-    return text.partition(" SQLSTATE:")[0].rstrip(". ")
+    columns = ", ".join(failures.columns)
+    return readable_sql_errors(
+        partial(WhereRefused, where),
+        parsed="write what may follow WHERE in SQL",
+        resolved=f"the columns are {columns}",
+    )

@@ -5,6 +5,7 @@ AckfloorError
 │   └── SparkNotStarted      no usable Java, or it did not come up: 3
 ├── SecuritySettingRefused   a setting that Spark's Kafka client cannot be given: 2
 ├── WhereRefused             a condition that Spark can't evaluate: 2
+├── QueryRefused             no query, or one that Spark can't answer: 2
 ├── KafkaRefused             a broker refused the client: 1
 ├── NoTopics                 the group has nothing to read: 1
 ├── ReadFailed               Spark gave up half-way: 1
@@ -39,6 +40,15 @@ class WhereRefused(AckfloorError):
 
     def __init__(self, where: str, why: str, fix: str) -> None:
         super().__init__(f"--where {where!r}: {why}; {fix}")
+
+
+class QueryRefused(AckfloorError):
+    """What is no query over the table, or one that Spark can't answer."""
+
+    exit_code = 2
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(f"query: {why}; {fix}")
 
 
 class KafkaRefused(AckfloorError):

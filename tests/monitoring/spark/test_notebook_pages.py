@@ -26,7 +26,7 @@ from tests.structure.sources import REPOSITORY
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGES = ("docs/spark.md", "docs/spark-report.md")
+PAGES = ("docs/spark.md", "docs/spark-analysis.md", "docs/spark-report.md")
 # Of other tools: the cluster tests run the first one, and a line of Python is run here.
 NOT_OURS = {"spark-submit", "pip"}
 
@@ -76,9 +76,10 @@ def test_the_program_of_a_cluster_is_the_one_that_is_tested() -> None:
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_notebook_runs(spark: SparkSession, bootstrap_servers: str, tmp_path: Path) -> None:
-    """In a session of its own, on a table with replays; the SQL at the end."""
+    """As one program, on a table with replays. The SQL is another, in the session that the page
+    makes from settings and jars."""
     stage = Stage(bootstrap_servers)
     stage.died = Envelope(
         stage.source, 0, group=stage.group, handler="bill", attempt=1, error_type="shop.Declined"
@@ -88,22 +89,39 @@ def test_the_notebook_runs(spark: SparkSession, bootstrap_servers: str, tmp_path
     table, group = str(tmp_path / "failures"), io.group_pattern(stage.group)
     Ingest(spark, IngestPlan(table, kafka_options(stage.servers), group, once=True)).run()
     pages = page_blocks()
-    cells = [each.text for each in pages if each.language == "python" and not each.file]
-    queries = [f'spark.sql("""{each.text}""").show()' for each in pages if each.language == "sql"]
-    text = "\n".join([*cells, *queries])
+    cells = "\n# next\n".join(b.text for b in pages if b.language == "python" and not b.file)
+    queries = [
+        f'spark.sql("""{each.text}""").show(truncate=False)'
+        for each in pages
+        if each.language == "sql"
+    ]
     for said, here in (
         ("/data/failures", table), ("kafka-1:9092", stage.servers),
-        ('"billing"', f'"{stage.group}"'),
+        ('"billing"', f'"{stage.group}"'), ("'billing'", f"'{stage.group}'"),
     ):  # fmt: skip
-        assert said in text
-        text = text.replace(said, here)
+        assert said in cells
+        cells = cells.replace(said, here)
+    each_cell = cells.split("\n# next\n")
+    [own] = [cell for cell in each_cell if "SparkSession.builder" in cell]
+    first, *rest = [cell for cell in each_cell if cell != own]
+    [views] = [cell for cell in rest if "register_views" in cell]
     java = write_java_home(tmp_path / "java", find_java(None))
-    told = run(
-        [sys.executable, "-c", text], tmp_path, JAVA_HOME=str(java), PYSPARK_PYTHON=sys.executable,
+    variables = {
+        "JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable,
         **defaults_in(tmp_path / "conf"),
-    )  # fmt: skip
-    rows = [" ".join(line.replace("|", " ").split()) for line in told.splitlines()]
-    assert "bill shop.Declined 3 3" in rows
-    assert sum("shop.Declined replayed me job" in row for row in rows) == 2
+    }  # fmt: skip
+    python = [sys.executable, "-c"]
+    rows = shown(run([*python, "\n".join([first, *rest])], tmp_path, **variables))
+    assert "bill 1 3 0 3 0 0" in [row.partition(" ")[2] for row in rows], rows
+    assert any(row.startswith("3 shop.Declined 20") for row in rows), rows
+    without = "commits = []"
+    rows = shown(
+        run([*python, "\n".join([own, first, without, views, *queries])], tmp_path, **variables)
+    )
+    assert sum("shop.Declined replayed me" in row for row in rows) == 2, rows
     assert sum("shop.Declined NULL NULL" in row for row in rows) == 1
-    assert any(row.startswith("3 shop.Declined 20") for row in rows), told
+
+
+def shown(told: str) -> list[str]:
+    """The lines of tables, a blank between two values."""
+    return [" ".join(line.replace("|", " ").split()) for line in told.splitlines()]

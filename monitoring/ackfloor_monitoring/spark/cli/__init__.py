@@ -12,6 +12,7 @@ from ackfloor_monitoring.spark.cli.doctor import doctor, jars, prepare
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
 from ackfloor_monitoring.spark.cli.report import report
+from ackfloor_monitoring.spark.cli.sql import sql
 from ackfloor_monitoring.spark.cli.watch import watch
 from ackfloor_monitoring.spark.cli.whatif import whatif
 
@@ -37,3 +38,4 @@ spark_app.command()(audit)
 spark_app.command()(watch)
 spark_app.command()(whatif)
 spark_app.command()(report)
+spark_app.command()(sql)

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
-from ackfloor_monitoring.spark.setup.session import require_pyspark, submitted
+from ackfloor_monitoring.spark.setup.session import require_pyspark
+from ackfloor_monitoring.spark.table.table_path import absolute_path
 
 if TYPE_CHECKING:
     from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
-# As Hadoop reads it: a path that begins so names its own file system, such as s3a:// or file:/.
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-
 
 def whole_path(table: str) -> str:
-    """The table's path from the root on: Delta takes a relative one for a name in the catalog.
+    """The table's path from the root on.
 
     Raises:
-        BadParameter: it is empty, or relative on a cluster, where no folder is the current one.
+        BadParameter: as `absolute_path` says.
     """
-    if not table.strip():
-        raise typer.BadParameter("is empty; name a folder, or any path that Spark can write to")
-    if table.startswith("/") or _SCHEME.match(table):
-        return table
-    if submitted():
-        raise typer.BadParameter(
-            f"{table!r} is relative, and on a cluster no folder is the current one; give the whole "
-            "path, such as hdfs://name/failures"
-        )
-    return str(Path(table).resolve())
+    try:
+        return absolute_path(table)
+    except ValueError as refused:
+        raise typer.BadParameter(str(refused)) from None
 
 
 TableOption = Annotated[

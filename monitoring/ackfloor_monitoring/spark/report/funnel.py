@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from ackfloor_monitoring.spark.report.answer import Step
 
-_MOST_WITHOUT_GAP = 100
+MOST_WITHOUT_GAP = 100
 Owner = tuple[str | None, str | None]
 
 
@@ -38,7 +38,7 @@ def _steps(
 ) -> Iterable[Step]:
     left = sum(sum(outcomes.values()) for outcomes in counts.values())
     # Every attempt up to the last, also one at which no message ended; a header may say any number.
-    every = range(min(counts), min(max(counts), _MOST_WITHOUT_GAP) + 1)
+    every = range(min(counts), min(max(counts), MOST_WITHOUT_GAP) + 1)
     for attempt in sorted({*every, *counts}):
         outcomes = counts.get(attempt, {})
         yield Step(

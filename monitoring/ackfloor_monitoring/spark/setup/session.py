@@ -11,11 +11,12 @@ Java prints a warning for it. The module only speeds up linear algebra.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,6 +103,27 @@ def spark_session(app_name: str = "ackfloor", *, lasting: bool = False) -> Itera
             yield session
     finally:
         session.stop()
+
+
+def notebook_session(app_name: str = "notebook") -> SparkSession:
+    """The session that this program has, or one that lasts until it ends.
+
+    A session that somebody else made has to have the jars and `SETTINGS`.
+
+    Args:
+        app_name: the application's name in Spark, where it is made here.
+
+    Raises as `local_session` does.
+    """
+    require_pyspark()
+    from pyspark.sql import SparkSession
+
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    lasting = ExitStack()
+    made = lasting.enter_context(spark_session(app_name, lasting=True))
+    atexit.register(lasting.close)
+    return made
 
 
 @contextmanager

@@ -8,18 +8,13 @@ A column without a meaning here raises KeyError, and a test compares the file wi
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
-from ackfloor.cli.reference.headers_reference import meaning_of
-from ackfloor_monitoring.spark.table.columns import (
-    DERIVED,
-    FAILURE,
-    HEADER_COLUMNS,
-    PARTITIONED_BY,
-    TABLE_VERSION,
-)
+from ackfloor_monitoring.spark.analysis.view_columns import ABOUT, COMPUTED
+from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
+from ackfloor_monitoring.spark.table.columns import DERIVED, FAILURE, PARTITIONED_BY, TABLE_VERSION
 from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION
 
 _FOLDERS = " and ".join(f"`{name}`" for name in PARTITIONED_BY)
@@ -45,65 +40,37 @@ _DISPOSITIONS = """\
 `read_dispositions` gives a row for each dead letter that was redriven, discarded or archived, from
 the compacted topics of the dispositions. The first four columns are those of the table.
 """
+_VIEWS = """\
+## Views
 
-_MEANING = {
-    "topic_id": "Of the topic, as Kafka prints it. Created anew, a topic has another one.",
-    "topic": "The retry or dead-letter topic.",
-    "partition": "The record's partition there.",
-    "offset": "Its offset there. Topic id, partition and offset name a row.",
-    "group": "The consumer group: from the header, or else from the topic's name.",
-    "day": "The day of `event_time`, in UTC.",
-    "stage": "`retry` or `dlq`: in which kind of topic it is.",
-    "tier": "The delay in the retry topic's name, such as `5s`; null in a dead-letter topic.",
-    "event_time": "When the handler failed: `failed_at`, or without that header `kafka_time`. A "
-    "worker's clock may be wrong.",
-    "kafka_time": "The record's own timestamp: when it was written.",
-    "ingested_at": "When its batch was stored.",
-    "key": "The record's key, as the redaction rules leave it.",
-    "payload": "The record's value, as the redaction rules leave it; null where they remove it.",
-    "payload_bytes": "The size of the value in Kafka, in bytes; null for a tombstone.",
-    "headers": "The record's own headers, as the redaction rules leave them.",
-    "unreadable": "Headers of ours that could not be read, by name.",
-    "foreign": "Whose headers it has beside ours: `spring`, `connect`, `kafka-dlq`.",
-}
-_MEANING_DERIVED = {
-    "kind": "`failure`: a delivery failed. `replay`: a dead letter was redriven, and its next "
-    "attempt is to come; no error. `behind`: it did not fail, and waits or was given up behind "
-    "another one of its key.",
-    "error_class": "`error_type` without its module: `PaymentDown` for `shop.PaymentDown`. "
-    "`--error` of `ackfloor dlq ls` takes either.",
-    "message": "The record of the source topic that it is about, as this group sees it: its place "
-    "there and its key. Null where its origin can't be read.",
-}
-_MEANING_DISPOSITION = {
-    "topic": "The dead-letter topic.",
-    "topic_id": "Its id when this was done; empty where it was not known.",
-    "partition": "The dead letter's partition.",
-    "offset": "Its offset.",
-    "disposition": "`replayed`, `discarded` or `archived`.",
-    "target": "The topic it was replayed to, or where it was archived.",
-    "at_ms": "When, in milliseconds since the epoch.",
-    "by": "Who asked for it, as `user@host`.",
-    "job": "The job that did it, as `ackfloor dlq jobs` names it.",
-}
+[Plain SQL and notebooks](../spark-analysis.md) have the view `failures`, the table with what
+`read_failures` adds, `dispositions`, and these. They are computed from the table when one is read.
+"""
 
 
 def render() -> str:
     """The whole page."""
-    meanings = {spec.column: meaning_of(spec.header) for spec in HEADER_COLUMNS} | _MEANING
+    meanings = of_failures()
     return "\n".join(
         [
             _HEAD,
             _table(FAILURE, meanings),
             _DERIVED,
-            _table(DERIVED, _MEANING_DERIVED),
+            _table(DERIVED, meanings),
             _DISPOSITIONS,
-            _table(DISPOSITION, _MEANING_DISPOSITION),
+            _table(DISPOSITION, OF_DISPOSITIONS),
+            _VIEWS,
+            *(_view(name, columns) for name, columns in COMPUTED.items()),
         ]
     )
 
 
-def _table(fields: Iterable[StructField], meanings: dict[str, str]) -> str:
+def _view(name: str, columns: StructType) -> str:
+    meanings = {each.name: each.metadata["comment"] for each in columns}
+    return f"### `{name}`\n\n{ABOUT[name]}\n\n{_table(columns, meanings)}"
+
+
+def _table(fields: Iterable[StructField], meanings: Mapping[str, str]) -> str:
     rows = [
         f"| `{field.name}` | `{field.dataType.simpleString()}` | {meanings[field.name]} |"
         for field in fields

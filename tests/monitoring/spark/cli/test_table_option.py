@@ -42,7 +42,7 @@ def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProc
 
 def test_all_commands_of_the_table_are_here() -> None:
     """The next test looks at each of them."""
-    assert WITH_TABLE == ["audit", "ingest", "replay", "report", "watch", "whatif"]
+    assert WITH_TABLE == ["audit", "ingest", "replay", "report", "sql", "watch", "whatif"]
 
 
 @pytest.mark.parametrize("name", WITH_TABLE)
@@ -54,6 +54,7 @@ def test_a_relative_table_lies_in_the_current_folder(
     command = COMMANDS[name]
     rest = ["--where", "true"] if name == "replay" else []
     rest += ["--max-redeliveries", "3"] if name == "whatif" else []
+    rest += ["SELECT 1"] if name == "sql" else []
     given = command.make_context(name, ["--table", "failures", *rest])
     assert given.params["table"] == str(tmp_path / "failures")
     monkeypatch.setenv("ACKFLOOR_SPARK_TABLE", "../failures")
@@ -74,7 +75,7 @@ def test_a_table_of_no_known_place_is_refused(monkeypatch: pytest.MonkeyPatch) -
     empty = CliRunner().invoke(spark_app, ["whatif", "--table", ""])
     assert (empty.exit_code, "is empty" in empty.stderr) == (2, True)
     monkeypatch.setattr(
-        import_module("ackfloor_monitoring.spark.cli.parameters"), "submitted", lambda: True
+        import_module("ackfloor_monitoring.spark.table.table_path"), "submitted", lambda: True
     )
     relative = CliRunner().invoke(spark_app, ["whatif", "--table", "failures"])
     assert (relative.exit_code, "relative" in relative.stderr) == (2, True)
@@ -96,8 +97,13 @@ def test_a_path_without_a_table_gets_one_line(tmp_path: Path) -> None:
 def test_an_unknown_column_of_a_relative_table_gets_one_line(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The table is found, and the columns that it has are told."""
+    """The table is found, and the columns that it has are told; by a query, how to see them."""
     store.open_table(spark, str(tmp_path / "failures"))
+    asked = run(tmp_path, "sql", "SELECT nosuch FROM failures")
+    assert asked.returncode == 2
+    [line] = asked.stderr.splitlines()
+    assert line.startswith("error: query: ")
+    assert "`DESCRIBE failures` shows the columns" in line
     done = run(tmp_path, "replay", "--where", "nosuch = 1", "--bootstrap-servers", "localhost:1")
     assert done.returncode == 2
     [line] = done.stderr.splitlines()

@@ -1,0 +1,112 @@
+"""The columns of the views: name, type, and what each means, with its unit.
+
+`DESCRIBE` shows the meaning in SQL, and docs/reference/table.md is written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ackfloor_monitoring.spark.table.columns import DERIVED
+
+_TEXT, _COUNT, _SECONDS, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
+_SAMPLE = StructType(
+    [
+        StructField("topic", _TEXT),
+        StructField("partition", IntegerType()),
+        StructField("offset", _COUNT),
+        StructField("error_message", _TEXT),
+    ]
+)
+
+
+def _column(name: str, of_type: DataType, meaning: str) -> StructField:
+    return StructField(name, of_type, metadata={"comment": meaning})
+
+
+_GROUP = _column("group", _TEXT, "The consumer group.")
+_HANDLER = _column("handler", _TEXT, "The handler that failed.")
+# A row for each cause.
+FINGERPRINT = StructType(
+    [
+        _GROUP,
+        _HANDLER,
+        _column("cause", _TEXT, "What groups failures: `fingerprint`, else the error, else why."),
+        _column("fingerprint", _TEXT, "The hash of the error's type and place; null without one."),
+        _column("error_type", _TEXT, "The error's class, with its module."),
+        _column("failures", _COUNT, "Deliveries that failed with it."),
+        _column("messages", _COUNT, "Messages that failed with it, of known origin."),
+        _column("dead", _COUNT, "Failures after which the message became a dead letter."),
+        _column(
+            "first", _TIME, "The first of them, in UTC. Without times before 2011 or after tomorrow"
+            ": there a clock was wrong."
+        ),
+        _column("last", _TIME, "The last of them, in UTC; likewise."),
+        _column("releases", ArrayType(_TEXT, False), "The releases that failed so, sorted."),
+        _column("sample", _SAMPLE, "The latest record: its place, and what the error said."),
+    ]
+)  # fmt: skip
+# A row for each run of a message through its retries.
+LIFE = StructType(
+    [
+        _column("message", DERIVED["message"].dataType, "The message, as in `failures`."),
+        _GROUP,
+        _column("handler", _TEXT, "The handler of the source topic, by its latest name."),
+        _column("replays", _COUNT, "0 in the first life; each replay begins another one."),
+        _column(
+            "outcome", _TEXT, "`dead`, `waiting`, `recovered` (a bound from above), or `unknown` "
+            "where the group's commits are not."
+        ),
+        _column("attempts", _COUNT, "Deliveries that failed, as the last attempt counts them."),
+        _column("failures", _COUNT, "Deliveries that failed, duplicates included."),
+        _column("duplicates", _COUNT, "Of them, those of an attempt that had failed before."),
+        _column("tier_records", _COUNT, "Records in retry topics."),
+        _column(
+            "to_recovery_s", _SECONDS, "Seconds from the first failure to the end of the last "
+            "wait, a bound from below; null unless recovered."
+        ),
+        _column(
+            "to_death_s", _SECONDS, "Seconds from the first failure to the last, of dead letters; "
+            "null otherwise, and where a clock was wrong."
+        ),
+    ]
+)  # fmt: skip
+# A row for each step of a handler's retries.
+STEP = StructType(
+    [
+        _GROUP,
+        _HANDLER,
+        _column("attempt", _COUNT, "Failed deliveries so far."),
+        _column("failed", _COUNT, "Messages that failed this often, in their first lives."),
+        _column("recovered", _COUNT, "Of them, saved by the next delivery; a bound from above."),
+        _column("dead", _COUNT, "Of them, dead letters now."),
+        _column("waiting", _COUNT, "Of them, those that wait for the next delivery."),
+        _column("unknown", _COUNT, "Of them, those of which no commit is known."),
+    ]
+)
+# The views that are computed, and what a row of each is.
+COMPUTED: Final[Mapping[str, StructType]] = {
+    "fingerprints": FINGERPRINT,
+    "lives": LIFE,
+    "funnel": STEP,
+}
+ABOUT: Final[Mapping[str, str]] = {
+    "fingerprints": "A row for each group, handler and cause of failures.",
+    "lives": "A row for each run of a message through its retries: its first life, and one for "
+    "each replay. Messages whose origin can't be read are not there.",
+    "funnel": "A row for each handler and attempt, of first lives: how many messages failed this "
+    "often, and what became of those that did not fail once more.",
+}
