@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 
 from ackfloor.core.messages.commands import Cancel
 from ackfloor.core.messages.events import (
-    DeliveryFailed,
     DeliveryTimedOut,
     LateAnswers,
     RecordDiscarded,
@@ -36,7 +35,6 @@ from ackfloor.core.records.outcomes import (
     Rejected,
 )
 from ackfloor.core.records.record import Failure, Now
-from ackfloor.core.records.trace_context import sampled_trace
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
 from ackfloor.core.scheduling.batch_completions import Batches
 from ackfloor.core.scheduling.breaker_control import Breakers
@@ -201,21 +199,7 @@ class Completions:
         assignment = delivery.assignment
         rules = assignment.handler.rules
         self._state.flow.look_again()
-        self._state.events.append(
-            DeliveryFailed(
-                assignment.source_topic,
-                assignment.partition,
-                delivery.offset,
-                rules.name,
-                delivery.attempt,
-                outcome.reason,
-                outcome.failure.error_type,
-                outcome.failure.message,
-                delivery.finished_s - delivery.started_s,
-                assignment.topic,
-                sampled_trace(delivery.headers),
-            )
-        )
+        self._state.failed(delivery, outcome)
         if rules.batch is not None:
             self._batches.failed(delivery, outcome, now)
             return

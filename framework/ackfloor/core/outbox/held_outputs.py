@@ -22,13 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackfloor.core.messages.events import DeliveryFailed
 from ackfloor.core.parking.output_write import OutputWrite, lane_name, output_writes
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.outcomes import Rejected, judge
 from ackfloor.core.records.output import OUTPUT_TOO_LARGE, Output
 from ackfloor.core.records.record import Failure, Now
-from ackfloor.core.records.trace_context import sampled_trace
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.worker_state import WorkerState
 
@@ -83,25 +81,10 @@ class HeldOutputs:
 
     def reject(self, delivery: TrackedDelivery, why: str, now: Now) -> PendingWrite:
         """A handled record's outputs are too large: returns the write that dead-letters it."""
-        assignment = delivery.assignment
-        rules = assignment.handler.rules
+        policy = delivery.assignment.handler.rules.policy
         outcome = Rejected(Failure(OUTPUT_TOO_LARGE, why))
-        self._state.events.append(
-            DeliveryFailed(
-                assignment.source_topic,
-                assignment.partition,
-                delivery.offset,
-                rules.name,
-                delivery.attempt,
-                outcome.reason,
-                outcome.failure.error_type,
-                outcome.failure.message,
-                delivery.finished_s - delivery.started_s,
-                assignment.topic,
-                sampled_trace(delivery.headers),
-            )
-        )
-        verdict = judge(outcome, rules.policy, delivery.attempt, delivery.last_error)
+        self._state.failed(delivery, outcome)
+        verdict = judge(outcome, policy, delivery.attempt, delivery.last_error)
         write = self._state.parking.park(delivery, verdict, now)
         write.after, write.late, write.lane = "continue", True, lane_name(delivery)
         return write

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import cast
 
 from ackfloor.core.messages.commands import Command, TakeBack
-from ackfloor.core.messages.events import CopySettled, Event, RecordsRewound
+from ackfloor.core.messages.events import CopySettled, DeliveryFailed, Event, RecordsRewound
 from ackfloor.core.parking.parking import Parking
 from ackfloor.core.queues.flow_limits import FlowControl, FlowLimits
 from ackfloor.core.queues.handler_queue import Item
 from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.records.outcomes import Failed, Rejected
 from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import NO_REDACTION, Redaction
+from ackfloor.core.records.trace_context import sampled_trace
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.assignment import AckStats, Assignment, HandlerRules, HandlerState
 from ackfloor.core.state.commit_schedule import CommitSchedule
@@ -248,6 +250,25 @@ class WorkerState:
         self.unbalanced = self.flow.any_paused
         name = assignment.handler.rules.name
         self.events.append(CopySettled(assignment.source_topic, assignment.partition, name))
+
+    def failed(self, delivery: TrackedDelivery, outcome: Failed | Rejected) -> None:
+        """Report that a delivery has failed."""
+        assignment = delivery.assignment
+        self.events.append(
+            DeliveryFailed(
+                assignment.source_topic,
+                assignment.partition,
+                delivery.offset,
+                assignment.handler.rules.name,
+                delivery.attempt,
+                outcome.reason,
+                outcome.failure.error_type,
+                outcome.failure.message,
+                delivery.finished_s - delivery.started_s,
+                assignment.topic,
+                sampled_trace(delivery.headers),
+            )
+        )
 
     def wait(self, delivery: TrackedDelivery, due_s: float) -> None:
         """Let a delivery wait until it is due (monotonic seconds)."""
