@@ -87,7 +87,7 @@ def test_a_cause_is_redriven_in_four_clicks(
     width: int,
     scheme: str,
 ) -> None:
-    """From all dead letters to one cause that is sent: its count and where it goes come first."""
+    """From a group's dead letters to one cause that is sent: its count and where it goes first."""
     stage = Stage(broker)
     stage.bury([(b"k", b"v%d" % n, []) for n in range(120)])
     stage.died = stage.died._replace(error_type="shop.Other")
@@ -95,7 +95,7 @@ def test_a_cause_is_redriven_in_four_clicks(
     with console_with_index(stage.servers, tmp_path) as served:
         window = look(served.home, width=width, color_scheme=scheme)
         page = window.page
-        window.open("/c/kafka/dead-letters")
+        window.open(f"/c/kafka/dead-letters?group={stage.group}")
         until(lambda: _has_all(window, stage.dlq))
         window.readable("by cause")
         row = page.get_by_role("row").filter(has_text=stage.dlq).filter(has_text="shop.Boom")

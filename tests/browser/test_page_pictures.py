@@ -213,7 +213,7 @@ def test_each_page_of_a_shop_in_trouble(
 
 def has_all(page: Page, home: str, dlq: str) -> bool:
     """Whether all that goes wrong is known to the index and to the runs."""
-    page.goto(f"{home}/c/kafka/dead-letters")
+    page.goto(f"{home}/c/kafka/dead-letters?topic={dlq}")
     rows = page.get_by_role("row").filter(has_text=dlq)
     counted = {each.locator("td").nth(2).inner_text() for each in rows.all()}
     page.goto(f"{home}/c/kafka/overview")
