@@ -24,6 +24,13 @@ def test_every_promise_is_kept(part: int) -> None:
     assert f"{SEEDS // PARTS} seeds from {first}" in run.stdout
 
 
+def test_a_lane_over_several_partitions_keeps_its_order() -> None:
+    """A record of a retry topic is discarded, and lost before its commit; the next one's output
+    would go first, and its own, when it is handled after all, behind."""
+    run = simulate("--from", "900247", "--seeds", "1", "--jobs", "1")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 #: One of each kind in its full size; `make soak` plays all of them so.
 WHOLE = frozenset({"burst-1", "share-60%-20x", "dead-hang", "poison-60%", "restart-400"})
 

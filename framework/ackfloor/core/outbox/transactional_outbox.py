@@ -27,7 +27,9 @@ T6  A partition that was lost while a transaction carries it may come back befor
     dropped does not say how the transaction ended (`Transaction.is_in`).
 T7  All outputs of a record go together, the first one leading the others. A lane's outputs keep
     their order: where one stays, for whatever reason, those behind it stay as well. So what was
-    refused waits in the queue, in its place.
+    refused waits in the queue, in its place. A lane of a handler that quarantines has records in
+    several partitions: one that is settled without outputs, and not committed, would come again and
+    put its outputs behind. So the commits of these partitions go along.
 T8  A broker stores all commits of a transaction in one batch, which its largest message bounds: so
     many partitions go together at most.
 """
@@ -35,7 +37,7 @@ T8  A broker stores all commits of a transaction in one batch, which its largest
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from ackfloor.core.messages.fault_causes import Trouble
@@ -46,7 +48,12 @@ from ackfloor.core.parking.transaction import Refusal, Transact, Transaction, Tr
 from ackfloor.core.records.record import CommitPosition, Now, TopicPartition
 from ackfloor.core.records.tracked_delivery import LaneKey
 from ackfloor.core.state.assignment import Assignment
-from ackfloor.core.state.commit_schedule import METADATA_TOO_LARGE, foreseen
+from ackfloor.core.state.commit_schedule import (
+    METADATA_TOO_LARGE,
+    commit_position,
+    foreseen,
+    is_uncommitted,
+)
 from ackfloor.core.state.worker_state import WorkerState
 
 #: Records of one transaction.
@@ -99,6 +106,7 @@ class Transactions:
         "_oversized",
         "_queue",
         "_rests_until_s",
+        "_spans",
         "_state",
         "_suspects",
         "_too_far",
@@ -112,6 +120,8 @@ class Transactions:
         self._queue: deque[PendingWrite] = deque()
         #: Refused for their size in a transaction with others.
         self._oversized: set[PendingWrite] = set()
+        #: Of the look for a transaction: partition -> those that are committed with its writes.
+        self._spans: dict[Assignment, tuple[Assignment, ...]] = {}
         #: Topics that refused a record, and have taken none since.
         self._suspects: set[str] = set()
         #: Partitions with writes that no commit can settle now -> when to look again.
@@ -176,6 +186,7 @@ class Transactions:
         """Begin a transaction if there is something to write and none is under way."""
         if self.under_way is not None or not self._queue or now.mono_s < self._rests_until_s:
             return
+        self._spans = {}
         if self._waiting:
             self._waiting = {w for w in self._waiting if w.retry_at_s > now.mono_s}
         queued, positions = self._carried(self._chosen(now), now)
@@ -188,14 +199,13 @@ class Transactions:
             # Only now: the tier's wait begins when the record is written.
             if not isinstance(write, OutputWrite):
                 self._state.parking.address(write, now)
-            assignment = write.delivery.assignment
-            if not assignment.orphaned:
-                # The topic of others was deleted: no commit of theirs will be known to have ended.
-                assignment.commit.outstanding = assignment.commit.transacting = True
-                assignment.commit.sent_s = now.mono_s
             parts = together(write)
             writes += parts
             led.update(dict.fromkeys(parts[1:], write))
+        for position in positions:
+            commit = self._state.assignments[position.topic, position.partition].commit
+            commit.outstanding = commit.transacting = True
+            commit.sent_s = now.mono_s
         singly = queued[0] in self._oversized
         self.under_way = Transaction(tuple(writes), tuple(positions), led, singly)
         self._state.commands.append(Transact(self.under_way))
@@ -215,7 +225,7 @@ class Transactions:
                 not self._may_go(write, now)
                 or (chosen and group != chosen_group)
                 or (lane is not None and lane in held)
-                or not _has_room(partitions, write.delivery.assignment)
+                or len(partitions.union(self._committed_with(write))) > MOST_PARTITIONS
             ):
                 passed_over.append(write)
                 held.add(lane)
@@ -227,7 +237,7 @@ class Transactions:
                 break
             chosen_group = group
             chosen.append(write)
-            partitions.add(write.delivery.assignment)
+            partitions.update(self._committed_with(write))
             if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
@@ -246,13 +256,31 @@ class Transactions:
         assignment = write.delivery.assignment
         if write.retry_at_s > now.mono_s:
             return False
-        if assignment.commit.outstanding or assignment.commit.in_doubt:
+        if any(a.commit.outstanding or a.commit.in_doubt for a in self._committed_with(write)):
             return False
         if self._unwritable:
             topics = targets(write, self._state.parking, now)
             if not self._unwritable.keys().isdisjoint(topics):
                 return False
         return self._too_far.get(assignment, 0.0) <= now.mono_s
+
+    def _committed_with(self, write: PendingWrite) -> tuple[Assignment, ...]:
+        """The partitions that are committed with a write: its own, and its lane's others."""
+        own = write.delivery.assignment
+        found = self._spans.get(own)
+        if found is None:
+            found = self._spans[own] = (own, *self._others(own))
+        return found
+
+    def _others(self, own: Assignment) -> Iterator[Assignment]:
+        """Partitions with other records of a partition's lanes, where these have outputs."""
+        rules = own.handler.rules
+        if rules.exactly_once and rules.quarantines:
+            for topic, route in self._state.routes.items():
+                if route.source_topic == own.source_topic and topic != own.topic:
+                    other = self._state.assignments.get((topic, own.partition))
+                    if other is not None and not other.orphaned:
+                        yield other
 
     def _carried(
         self, chosen: Sequence[PendingWrite], now: Now
@@ -293,6 +321,8 @@ class Transactions:
                 positions.append(position)
             if max(settling) >= ends[assignment]:
                 self._too_far[assignment] = now.mono_s + LOOK_AGAIN_S
+        others = dict.fromkeys(a for write in chosen for a in self._committed_with(write))
+        positions += [commit_position(a) for a in others if a not in offsets and is_uncommitted(a)]
         return positions, ends
 
     def transaction_ended(self, transaction: Transaction, outcome: TransactionOutcome) -> None:
@@ -360,11 +390,6 @@ class Transactions:
             for write in transaction.queued
             if write not in refused or (refused[write][1].too_large and transaction.batched)
         ]
-
-
-def _has_room(partitions: set[Assignment], assignment: Assignment) -> bool:
-    """Whether a transaction has room for the commit of a partition."""
-    return len(partitions) < MOST_PARTITIONS or assignment in partitions
 
 
 def _beyond(

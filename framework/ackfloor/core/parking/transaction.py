@@ -28,7 +28,8 @@ class Transaction:
 
     Attributes:
         writes: what it writes, in order.
-        positions: what it commits, one of each partition that its records came from.
+        positions: what it commits, one of each partition that its records came from, and of those
+            that have other records of its outputs' lanes.
         led: what it writes along with a dead letter -> that dead letter.
         singly: each of its writes goes in a request of its own: they were refused for their size,
             which may have been that of a batch.
@@ -69,17 +70,20 @@ class Transaction:
 
     def is_in(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> bool:
         """Whether the group's commits show that it was committed: one that nobody else can have
-        made is enough. Any thread may ask, after it has read them.
+        made is enough: of a partition that its records came from, which each transaction changes.
+        Any thread may ask, after it has read them.
 
         Where all its partitions have left, none shows it, and nothing of it is settled here.
 
         Args:
             committed: partition -> position and metadata.
         """
+        changed = {(write.delivery.topic, write.delivery.partition) for write in self.writes}
         return any(
             committed.get(partition) == (p.position, p.metadata)
             for p in self.positions
             if (partition := TopicPartition(p.topic, p.partition)) not in self.left
+            and partition in changed
         )
 
 

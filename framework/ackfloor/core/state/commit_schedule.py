@@ -93,7 +93,7 @@ class CommitSchedule:
             if assignment.stopping or assignment.commit.outstanding:
                 waits = True
                 continue
-            changed = _uncommitted(assignment) or assignment.commit.in_doubt
+            changed = is_uncommitted(assignment) or assignment.commit.in_doubt
             if changed or (repeated < REPEATED_AT_ONCE and _may_expire(assignment, now)):
                 repeated += not changed
                 assignment.commit.outstanding = True
@@ -121,7 +121,7 @@ class CommitSchedule:
             for assignment in assignments
             if not (assignment.commit.transacting or assignment.orphaned)
             and (
-                _uncommitted(assignment)
+                is_uncommitted(assignment)
                 or assignment.commit.outstanding
                 or assignment.commit.in_doubt
             )
@@ -152,7 +152,7 @@ class CommitSchedule:
         return True
 
 
-def _uncommitted(assignment: Assignment) -> bool:
+def is_uncommitted(assignment: Assignment) -> bool:
     """Whether a commit made now would differ from the last confirmed one."""
     tracker = assignment.tracker
     return (
