@@ -215,6 +215,7 @@ ALSO: Final = {
         {
             "ackfloor.cli.reference.headers_reference",
             "ackfloor.cli.shared.command_options",
+            "ackfloor.cli.shared.confirmation",
             "ackfloor.cli.shared.noting",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.rows",
@@ -226,6 +227,7 @@ ALSO: Final = {
             "ackfloor.core.records.redaction",
             "ackfloor.core.records.retry_policy",
             "ackfloor.core.parking.topic_names",
+            "ackfloor.runtime.supervision.exit_codes",
             "ackfloor.settings",
             "ackfloor.testing.local_kafka.class_archive",
             "ackfloor.testing.local_kafka.jars",

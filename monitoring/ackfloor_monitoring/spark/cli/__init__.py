@@ -9,6 +9,7 @@ from __future__ import annotations
 from ackfloor.cli.shared.command_options import Commands
 from ackfloor_monitoring.spark.cli.audit import audit
 from ackfloor_monitoring.spark.cli.doctor import doctor, jars, prepare
+from ackfloor_monitoring.spark.cli.forget import forget
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.replay import replay
 from ackfloor_monitoring.spark.cli.report import report
@@ -39,3 +40,4 @@ spark_app.command()(watch)
 spark_app.command()(whatif)
 spark_app.command()(report)
 spark_app.command()(sql)
+spark_app.command()(forget)

@@ -220,6 +220,23 @@ class FarRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Erased:
+    """Records that were erased from the table on request.
+
+    Attributes:
+        at: when that began.
+        by: who asked for it, as `user@host`.
+        done: whether it came to its end; else some of it may be left.
+    """
+
+    at: datetime
+    by: str
+    rows: int
+    messages: int
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All of it.
 
@@ -236,6 +253,7 @@ class Report:
         far_records: how many records have a time far from all others. They count wherever a time
             is not needed.
         far: the furthest of them.
+        erased: what was erased on request in the last seven days, the first one first.
     """
 
     made_at: datetime
@@ -263,6 +281,7 @@ class Report:
     replays: tuple[Replayed, ...]
     far_records: int = 0
     far: tuple[FarRecord, ...] = ()
+    erased: tuple[Erased, ...] = ()
 
     def to_json(self) -> str:
         """The report as JSON; times are ISO 8601 in UTC with milliseconds."""

@@ -119,7 +119,28 @@ def in_short(report: Report) -> list[str]:
         _new(report),
         *_replayed(report),
         *_missing(report),
+        *_erased(report),
     ]
+
+
+def _erased(report: Report) -> list[str]:
+    """What was erased on request, and whether the last one came to its end."""
+    if not report.erased:
+        return []
+    last = report.erased[-1]
+    rows = sum(each.rows for each in report.erased)
+    # Of one that was killed it is not known.
+    what = some(rows, "record") if rows else "Records"
+    if rows:
+        what += f" of {some(sum(each.messages for each in report.erased), 'message')}"
+    when = f"the last at {moment(last.at)}"
+    sentences = [f"{what} were erased on request, {when}: the numbers are without them."]
+    if not last.done:
+        sentences.append(
+            f"The erasure that {last.by} began at {moment(last.at)} did not come to its end: run "
+            "`ackfloor spark forget` again."
+        )
+    return sentences
 
 
 def _what_became(report: Report) -> str:

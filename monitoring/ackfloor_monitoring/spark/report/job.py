@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.forget.erasure_notes import notes_since
+from ackfloor_monitoring.spark.report.answer import Erased, Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.table.settled_rows import committed_for
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ackfloor.redrive import KafkaOptions
+
+_ERASURES_SAID: Final = timedelta(days=7)
 
 
 def failure_history(
@@ -57,4 +61,14 @@ def failure_history(
                 )
             failures = failures.where(F.col("group") == group)
         commits = None if clients is None else partial(committed_for, clients)
-        return build_report(failures, commits, table=table, since=since, made_at=made_at)
+        made = build_report(failures, commits, table=table, since=since, made_at=made_at)
+        return replace(made, erased=_erased(spark, table, made_at))
+
+
+def _erased(spark: SparkSession, table: str, made_at: datetime) -> tuple[Erased, ...]:
+    """What was erased on request lately."""
+    notes = notes_since(spark, table, made_at - _ERASURES_SAID)
+    return tuple(
+        Erased(datetime.fromisoformat(note.at), note.by, note.rows, note.messages, note.done)
+        for note in notes
+    )

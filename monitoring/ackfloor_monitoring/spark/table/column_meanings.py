@@ -15,7 +15,8 @@ _OWN = {
     "offset": "Its offset there. Topic id, partition and offset name a row.",
     "group": "The consumer group: from the header, or else from the topic's name.",
     "day": "The day of `event_time`, in UTC.",
-    "stage": "`retry` or `dlq`: in which kind of topic it is.",
+    "stage": "`retry` or `dlq`: in which kind of topic it is. `forgotten`: only the place of an "
+    "erased record is left; `read_failures` leaves such rows out.",
     "tier": "The delay in the retry topic's name, such as `5s`; null in a dead-letter topic.",
     "event_time": "When the handler failed: `failed_at`, or without that header `kafka_time`. A "
     "worker's clock may be wrong.",

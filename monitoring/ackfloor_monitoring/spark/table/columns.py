@@ -124,6 +124,11 @@ DECODED_RECORD = StructType(
 TABLE_VERSION = 1
 TABLE_VERSION_PROPERTY = "ackfloor.table_version"
 IDENTITY = ("topic_id", "partition", "offset")
+# The stage of a row that is only a place: its record was forgotten, and ingest goes on behind it.
+FORGOTTEN = "forgotten"
+PLACE = (
+    *IDENTITY, "topic", "group", "day", "stage", "event_time", "kafka_time", "ingested_at",
+)  # fmt: skip
 PARTITIONED_BY = ("day", "group")
 
 # The table `failures`. Columns that are not described here hold the header of their name.
@@ -138,7 +143,7 @@ FAILURE = StructType(
         StructField("group", StringType()),
         # Of `event_time`, in UTC.
         StructField("day", DateType()),
-        # "retry" or "dlq".
+        # "retry" or "dlq"; or `FORGOTTEN`.
         StructField("stage", StringType()),
         # The delay in the retry topic's name, such as "5s"; null in the dead-letter topic.
         StructField("tier", StringType()),

@@ -238,7 +238,10 @@ class Ingest:
         self._unmerged += self._spark.sparkContext.defaultParallelism
         if self._unmerged >= store.MANY_FILES:
             self._unmerged = 0
-            store.merge_files(self._spark, self._plan.table)
+            try:
+                store.merge_files(self._spark, self._plan.table)
+            except StoreFailed as error:  # such as by an erasure that rewrites the same files
+                self._tell(f"files were not merged: {error}")
 
     def _look_at_topics(self) -> None:
         """Learn the ids of new topics; raise StreamBroken where one has another id now."""

@@ -29,7 +29,7 @@ from ackfloor_monitoring.spark.table.columns import (
     TABLE_VERSION,
     TABLE_VERSION_PROPERTY,
 )
-from ackfloor_monitoring.spark.table.table_frames import with_derived
+from ackfloor_monitoring.spark.table.table_frames import remembered, with_derived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +62,8 @@ _PROPERTIES = {
 def read_failures(spark: SparkSession, table: str) -> DataFrame:
     """The table, with the columns of `FAILURE` and `DERIVED`.
 
-    A column that an earlier release did not know is null until an ingest has added it.
+    A column that an earlier release did not know is null until an ingest has added it. What is
+    left of a forgotten record, its place, is not among the rows.
 
     Raises:
         TableRefused: there is none, or it is not ours, or of another version.
@@ -70,7 +71,7 @@ def read_failures(spark: SparkSession, table: str) -> DataFrame:
     _check_version(table, _properties(spark, table))
     rows = spark.read.format("delta").load(table)
     unknown = {each.name: F.lit(None).cast(each.dataType) for each in _unknown_to(rows)}
-    return with_derived(rows.withColumns(unknown))
+    return with_derived(rows.withColumns(unknown).where(remembered()))
 
 
 def open_table(spark: SparkSession, table: str) -> bool:
@@ -82,8 +83,7 @@ def open_table(spark: SparkSession, table: str) -> bool:
     Raises:
         TableRefused: the folder holds something else, or a table of another version.
     """
-    for name, value in _WRITING.items():
-        spark.conf.set(name, value)
+    prepare_writing(spark)
     try:
         found = _properties(spark, table)
     except TableRefused as error:
@@ -96,6 +96,12 @@ def open_table(spark: SparkSession, table: str) -> bool:
     _check_version(table, found)
     _add_columns(spark, table)
     return False
+
+
+def prepare_writing(spark: SparkSession) -> None:
+    """Set the session's options for writing the table."""
+    for name, value in _WRITING.items():
+        spark.conf.set(name, value)
 
 
 def take_over(spark: SparkSession, table: str, writer: str) -> None:
@@ -138,7 +144,7 @@ def next_positions(
 def created_at(spark: SparkSession, table: str) -> datetime:
     """When the table was made."""
     with readable_store_errors(table):
-        (row,) = spark.sql(f"DESCRIBE DETAIL {_name(table)}").select("createdAt").collect()
+        (row,) = spark.sql(f"DESCRIBE DETAIL {table_name(table)}").select("createdAt").collect()
     # Python gets the time in its own zone, unmarked.
     return datetime.fromtimestamp(row["createdAt"].timestamp(), UTC)
 
@@ -152,7 +158,7 @@ def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
     """Drop the days before `oldest`; whole folders, so nothing is rewritten."""
     with readable_store_errors(table):
         # Delta's DELETE takes no parameters; a date is digits and dashes.
-        spark.sql(f"DELETE FROM {_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
+        spark.sql(f"DELETE FROM {table_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
 
 
 def merge_files(spark: SparkSession, table: str) -> None:
@@ -164,7 +170,7 @@ def merge_files(spark: SparkSession, table: str) -> None:
         days = {found[1] for folder in full if (found := _DAY.search(folder))}
         if days:
             named = ", ".join(f"DATE'{day}'" for day in sorted(days))
-            spark.sql(f"OPTIMIZE {_name(table)} WHERE day IN ({named})")
+            spark.sql(f"OPTIMIZE {table_name(table)} WHERE day IN ({named})")
 
 
 def clean(spark: SparkSession, table: str, today: date) -> None:
@@ -175,7 +181,7 @@ def clean(spark: SparkSession, table: str, today: date) -> None:
     if _properties(spark, table).get(CLEANED_PROPERTY) == today.isoformat():
         return
     with readable_store_errors(table):
-        spark.sql(f"VACUUM {_name(table)}")
+        spark.sql(f"VACUUM {table_name(table)}")
     _set(spark, table, CLEANED_PROPERTY, today.isoformat())
 
 
@@ -192,7 +198,7 @@ def readable_store_errors(table: str) -> Iterator[None]:
 
 def _set(spark: SparkSession, table: str, name: str, value: str) -> None:
     with readable_store_errors(table):
-        spark.sql(f"ALTER TABLE {_name(table)} SET TBLPROPERTIES ('{name}' = '{value}')")
+        spark.sql(f"ALTER TABLE {table_name(table)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 def _unknown_to(rows: DataFrame) -> list[StructField]:
@@ -204,7 +210,7 @@ def _add_columns(spark: SparkSession, table: str) -> None:
     """Give the table what it lacks: only its description changes, no file is rewritten."""
     with readable_store_errors(table):
         if lacking := _unknown_to(spark.read.format("delta").load(table)):
-            spark.sql(f"ALTER TABLE {_name(table)} ADD COLUMNS ({_declared(lacking)})")
+            spark.sql(f"ALTER TABLE {table_name(table)} ADD COLUMNS ({_declared(lacking)})")
 
 
 def _declared(columns: Iterable[StructField]) -> str:
@@ -216,7 +222,7 @@ def _create(spark: SparkSession, table: str) -> None:
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
     with readable_store_errors(table):
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {_name(table)} ({_declared(FAILURE)}) USING delta "
+            f"CREATE TABLE IF NOT EXISTS {table_name(table)} ({_declared(FAILURE)}) USING delta "
             f"PARTITIONED BY ({', '.join(f'`{name}`' for name in PARTITIONED_BY)}) "
             f"TBLPROPERTIES ({properties})"
         )
@@ -225,7 +231,7 @@ def _create(spark: SparkSession, table: str) -> None:
 def _properties(spark: SparkSession, table: str) -> dict[str, str]:
     with readable_store_errors(table):
         try:
-            rows = spark.sql(f"SHOW TBLPROPERTIES {_name(table)}").collect()
+            rows = spark.sql(f"SHOW TBLPROPERTIES {table_name(table)}").collect()
         except AnalysisException as error:
             raise TableRefused(
                 f"table {table}: no table of failures there; check the path, or make one with "
@@ -247,21 +253,22 @@ def _check_version(table: str, properties: dict[str, str]) -> None:
         )
 
 
-def _name(table: str) -> str:
+def table_name(table: str) -> str:
+    """The table's path as SQL names it."""
     return f"delta.`{table.replace('`', '``')}`"
 
 
 def _has_files(spark: SparkSession, table: str) -> bool:
-    files, path = _file_system(spark, table)
+    files, path = file_system(spark, table)
     return bool(files.exists(path)) and len(files.listStatus(path)) > 0
 
 
 def _delete(spark: SparkSession, folder: str) -> None:
-    files, path = _file_system(spark, folder)
+    files, path = file_system(spark, folder)
     files.delete(path, True)
 
 
-def _file_system(spark: SparkSession, folder: str) -> tuple[Any, Any]:
+def file_system(spark: SparkSession, folder: str) -> tuple[Any, Any]:
     """Hadoop's file system of a path, whichever that is, and the path."""
     context: Any = spark.sparkContext
     path = context._jvm.org.apache.hadoop.fs.Path(folder)  # noqa: SLF001

@@ -18,6 +18,7 @@ from ackfloor.core.records import envelope
 from ackfloor_monitoring.spark.table.columns import (
     EARLIEST_TIME_MS,
     FAILURE,
+    FORGOTTEN,
     HEADER_COLUMNS,
     LATEST_TIME_MS,
     MESSAGE,
@@ -118,6 +119,11 @@ def replayed() -> Column:
     """Whether a row's record is a replay, and no failure: a dead letter that was redriven."""
     replays, attempt = (F.coalesce(name, F.lit(0)) for name in ("replays", "attempt"))
     return (replays > 0) & (attempt == 0) & ~did_not_fail()
+
+
+def remembered() -> Column:
+    """Whether a row is more than the place of a record that was forgotten on request."""
+    return F.col("stage") != FORGOTTEN
 
 
 def with_derived(rows: DataFrame) -> DataFrame:

@@ -42,7 +42,7 @@ def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProc
 
 def test_all_commands_of_the_table_are_here() -> None:
     """The next test looks at each of them."""
-    assert WITH_TABLE == ["audit", "ingest", "replay", "report", "sql", "watch", "whatif"]
+    assert WITH_TABLE == ["audit", "forget", "ingest", "replay", "report", "sql", "watch", "whatif"]
 
 
 @pytest.mark.parametrize("name", WITH_TABLE)
@@ -55,6 +55,7 @@ def test_a_relative_table_lies_in_the_current_folder(
     rest = ["--where", "true"] if name == "replay" else []
     rest += ["--max-redeliveries", "3"] if name == "whatif" else []
     rest += ["SELECT 1"] if name == "sql" else []
+    rest += ["--key", "k"] if name == "forget" else []
     given = command.make_context(name, ["--table", "failures", *rest])
     assert given.params["table"] == str(tmp_path / "failures")
     monkeypatch.setenv("ACKFLOOR_SPARK_TABLE", "../failures")
