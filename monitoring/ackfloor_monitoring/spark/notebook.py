@@ -28,11 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "commits",
+    "costs",
     "dispositions",
     "failures",
     "fingerprints",
     "funnel",
     "lives",
+    "new_causes",
     "register_views",
     "session",
     "what_if",
@@ -112,6 +114,53 @@ def fingerprints(failures: DataFrame) -> DataFrame:
     from ackfloor_monitoring.spark.analysis import cause_frames
 
     return cause_frames.fingerprints(failures)
+
+
+def costs(failures: DataFrame) -> DataFrame:
+    """What failures cost: a row for each group, handler and cause.
+
+    - group string, handler string, cause string, error_type string: as in `fingerprints`.
+    - failures bigint: deliveries that failed.
+    - handler_s double: seconds that the handler ran in them. untimed bigint: failures of which no
+      record says how long they ran.
+    - delay_s double: seconds from failures to the delivery that they waited for. Messages wait at
+      the same time, so it may be more than has passed.
+
+    Args:
+        failures: from `failures`, also a part of it.
+    """
+    from ackfloor_monitoring.spark.analysis import cause_frames
+
+    return cause_frames.costs(failures)
+
+
+def new_causes(failures: DataFrame, release: str) -> DataFrame:
+    """What a release broke: causes that are new since it failed first, the surest first.
+
+    Shown is a cause that was never there before, that no worker of an earlier release (or of none)
+    has failed with since, and that is seen too often for it to be an old one whose turn it was: of
+    those that are shown at most one in twenty is old, on average. Where the history before the
+    release is short, a cause has to be seen in several hours.
+
+    - group string, handler string, cause string, fingerprint string, error_type string.
+    - failures bigint, messages bigint, dead bigint, first timestamp, releases array<string>,
+      sample struct: as in `fingerprints`.
+    - hours bigint: in how many hours it was seen; of two that follow each other one counts.
+    - before_s double, since_s double: seconds of the group's history before the release and since,
+      in whole hours.
+    - chance double: how likely a cause as old as the history would be seen only since then:
+      (since_s / (since_s + before_s)) ** hours, an hour less for the one that failed first.
+
+    Args:
+        failures: from `failures`, with the history from before the release.
+        release: as workers name it.
+
+    Raises:
+        UnknownRelease: no failure names it.
+    """
+    from ackfloor_monitoring.spark.analysis import new_causes as of_release
+
+    return of_release.new_causes(failures, release)
 
 
 def lives(failures: DataFrame, commits: Iterable[Settled] = ()) -> DataFrame:
@@ -248,7 +297,7 @@ def register_views(
     commits: Iterable[Settled] = (),
     dispositions: DataFrame | None = None,
 ) -> None:
-    """Name the views `failures`, `fingerprints`, `lives`, `funnel` and `dispositions` for SQL.
+    """Name the views `failures`, `fingerprints`, `costs`, `lives`, `funnel`, `dispositions`.
 
     They are those of `ackfloor spark sql`; `spark.sql("DESCRIBE funnel")` shows columns, types and
     meanings. They last as long as the session.

@@ -59,6 +59,36 @@ FINGERPRINT = StructType(
         _column("sample", _SAMPLE, "The latest record: its place, and what the error said."),
     ]
 )  # fmt: skip
+# A row for each cause: what its failures cost.
+COST = StructType(
+    [
+        _GROUP,
+        _HANDLER,
+        *(FINGERPRINT[name] for name in ("cause", "error_type", "failures")),
+        _column("handler_s", _SECONDS, "Seconds that the handler ran in deliveries that failed."),
+        _column("untimed", _COUNT, "Failures of which no record says how long they ran."),
+        _column(
+            "delay_s", _SECONDS, "Seconds from failures to the next delivery that they waited for; "
+            "messages wait at the same time, so it may be more than has passed."
+        ),
+    ]
+)  # fmt: skip
+# A row for each cause that is new since a release, from a function and no view.
+NEW_CAUSE = StructType(
+    [
+        *(FINGERPRINT[name] for name in ("group", "handler", "cause", "fingerprint", "error_type")),
+        *(FINGERPRINT[name] for name in ("failures", "messages", "dead", "first", "releases")),
+        _column("hours", _COUNT, "Hours in which it was seen; of two that follow each other one."),
+        _column("before_s", _SECONDS, "Of its group's history before the release, in whole hours."),
+        _column("since_s", _SECONDS, "Seconds since the release failed first, in whole hours."),
+        _column(
+            "chance", DoubleType(), "How likely a cause as old as the history would be seen only "
+            "since then: the part of the history since then, to the power of `hours`; of the "
+            "cause that the release failed with first, of an hour less."
+        ),
+        FINGERPRINT["sample"],
+    ]
+)  # fmt: skip
 # A row for each run of a message through its retries.
 LIFE = StructType(
     [
@@ -100,11 +130,13 @@ STEP = StructType(
 # The views that are computed, and what a row of each is.
 COMPUTED: Final[Mapping[str, StructType]] = {
     "fingerprints": FINGERPRINT,
+    "costs": COST,
     "lives": LIFE,
     "funnel": STEP,
 }
 ABOUT: Final[Mapping[str, str]] = {
     "fingerprints": "A row for each group, handler and cause of failures.",
+    "costs": "A row for each group, handler and cause: what its failures cost.",
     "lives": "A row for each run of a message through its retries: its first life, and one for "
     "each replay. Messages whose origin can't be read are not there.",
     "funnel": "A row for each handler and attempt, of first lives: how many messages failed this "

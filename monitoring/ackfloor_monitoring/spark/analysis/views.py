@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructField, StructType
 
-from ackfloor_monitoring.spark.analysis.cause_frames import fingerprints
+from ackfloor_monitoring.spark.analysis.cause_frames import costs, fingerprints
 from ackfloor_monitoring.spark.analysis.described import described
 from ackfloor_monitoring.spark.analysis.life_frames import funnel, message_lives
 from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ackfloor.commits import Settled
 
 #: Their names; the last one needs brokers.
-VIEWS: Final = ("failures", "fingerprints", "lives", "funnel", "dispositions")
+VIEWS: Final = ("failures", "fingerprints", "costs", "lives", "funnel", "dispositions")
 
 
 def views(
@@ -37,6 +37,7 @@ def views(
     found = {
         "failures": described(failures, _commented((*FAILURE, *DERIVED), of_failures())),
         "fingerprints": fingerprints(failures),
+        "costs": costs(failures),
         "lives": lived,
         "funnel": funnel(lived),
     }

@@ -56,7 +56,7 @@ def sql(
 ) -> None:
     """Answer a query in Spark's SQL over the table. Nothing is changed.
 
-    Views: failures, fingerprints, lives, funnel, and dispositions; DESCRIBE shows their columns.
+    Views: failures, fingerprints, costs, lives, funnel, dispositions; DESCRIBE shows the columns.
     Where a setting names brokers, they are asked for the groups' commits and the dispositions, if
     the query reads a view that needs them.
     """

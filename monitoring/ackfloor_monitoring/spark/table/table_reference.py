@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from ackfloor_monitoring.spark.analysis.view_columns import ABOUT, COMPUTED
+from ackfloor_monitoring.spark.analysis.view_columns import ABOUT, COMPUTED, NEW_CAUSE
 from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
 from ackfloor_monitoring.spark.table.columns import DERIVED, FAILURE, PARTITIONED_BY, TABLE_VERSION
 from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION
@@ -46,6 +46,12 @@ _VIEWS = """\
 [Plain SQL and notebooks](../spark-analysis.md) have the view `failures`, the table with what
 `read_failures` adds, `dispositions`, and these. They are computed from the table when one is read.
 """
+_NEW_CAUSES = """\
+### New causes of a release
+
+What `notebook.new_causes(failures, release)` gives: a row for each cause that is new since
+a release.
+"""
 
 
 def render() -> str:
@@ -61,13 +67,18 @@ def render() -> str:
             _table(DISPOSITION, OF_DISPOSITIONS),
             _VIEWS,
             *(_view(name, columns) for name, columns in COMPUTED.items()),
+            _NEW_CAUSES,
+            _described(NEW_CAUSE),
         ]
     )
 
 
 def _view(name: str, columns: StructType) -> str:
-    meanings = {each.name: each.metadata["comment"] for each in columns}
-    return f"### `{name}`\n\n{ABOUT[name]}\n\n{_table(columns, meanings)}"
+    return f"### `{name}`\n\n{ABOUT[name]}\n\n{_described(columns)}"
+
+
+def _described(columns: StructType) -> str:
+    return _table(columns, {each.name: each.metadata["comment"] for each in columns})
 
 
 def _table(fields: Iterable[StructField], meanings: Mapping[str, str]) -> str:

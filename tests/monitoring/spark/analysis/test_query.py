@@ -124,7 +124,10 @@ def test_what_is_no_query_gets_one_sentence(
 def test_an_unknown_name_is_answered_with_the_known_ones(table: str) -> None:
     """What can be written instead."""
     refused = str(sql(table, "SELECT * FROM dispositions").exception)
-    assert "the views are failures, fingerprints, lives, funnel, dispositions (the last" in refused
+    assert (
+        "the views are failures, fingerprints, costs, lives, funnel, dispositions (the last"
+        in refused
+    )
 
 
 def test_people_get_a_table(table: str) -> None:

@@ -6,7 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +15,7 @@ from ackfloor import RetryPolicy
 from ackfloor.commits import Settled
 from ackfloor_monitoring.spark import notebook
 from ackfloor_monitoring.spark.analysis import views as named_views
-from ackfloor_monitoring.spark.analysis.view_columns import COMPUTED
+from ackfloor_monitoring.spark.analysis.view_columns import COMPUTED, NEW_CAUSE
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import TableRefused
@@ -84,6 +84,29 @@ def test_fingerprints_are_those_of_the_report(counted: Counted) -> None:
         assert tuple(row.releases) == group.releases
         assert row.sample.error_message == group.sample.error_message
         assert 0 < row.messages <= row.failures
+
+
+def test_costs_are_the_time_of_calls_and_of_waits(spark: SparkSession) -> None:
+    """Of each failure its call and its wait, further waits of one delay once; not of replays, and
+    no wait that a wrong clock tells."""
+
+    def parked(offset: int, due_s: float, **more: Any) -> dict[str, Any]:
+        waits = {"stage": "retry", "tier": "5s", "not_before": NOON + timedelta(seconds=due_s)}
+        return dead(offset, **{**ORIGIN, **waits, "attempt": 1, "duration_ms": 250, **more})
+
+    explicit = {"retry_at": NOON + timedelta(seconds=90), "attempt": 2, "origin_offset": 9}
+    rows = [
+        parked(0, 5),
+        parked(1, 60, **explicit),
+        parked(2, 90, **explicit),  # the rest of the same wait
+        parked(3, 5, replays=1, attempt=0),
+        parked(4, -3_000, origin_offset=7, duration_ms=None),
+        parked(5, 5_000_000_000, origin_offset=8),
+        dead(6, duration_ms=1_500, origin_offset=10),
+    ]
+    [row] = notebook.costs(frame(spark, rows)).collect()
+    assert (row.handler, row.cause, row.failures) == ("bill", "shop.Boom", 5)
+    assert (row.handler_s, row.untimed, row.delay_s) == (2.25, 1, 95.0)
 
 
 def test_the_funnel_is_that_of_the_report(counted: Counted) -> None:
@@ -173,6 +196,8 @@ def test_sql_sees_every_view_with_its_meanings(spark: SparkSession, counted: Cou
     ("function", "columns"),
     [
         (notebook.fingerprints, COMPUTED["fingerprints"]),
+        (notebook.costs, COMPUTED["costs"]),
+        (notebook.new_causes, NEW_CAUSE),
         (notebook.lives, COMPUTED["lives"]),
         (notebook.funnel, COMPUTED["funnel"]),
         (notebook.dispositions, DISPOSITION),
