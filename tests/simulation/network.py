@@ -73,6 +73,11 @@ class Line:
         self._arrived_s = 0.0
         self._answered_s = 0.0
 
+    @property
+    def in_transit(self) -> bool:
+        """Whether something is on its way: what is asked now is answered after it has arrived."""
+        return self._hub.now_s < self._arrived_s
+
     def turn_s(self) -> float:
         """What a turn of the owner thread takes."""
         dice = self._hub.random.random()

@@ -144,7 +144,11 @@ class SimSource(MemorySource):
     def _has_news(self) -> bool:
         if self.coordinator_is_silent:
             return False
-        return super()._has_news() or any(not self._is_carried(key) for key in self._suspended)
+        return super()._has_news() or any(map(self._may_go_on, self._suspended))
+
+    def _may_go_on(self, key: TopicPartition) -> bool:
+        """Whether it can be asked where a partition goes on: after what was sent before."""
+        return not (self._line.in_transit or self._is_carried(key))
 
     def _suspend(self) -> None:
         """Give up what it has for lost."""
@@ -159,7 +163,7 @@ class SimSource(MemorySource):
         super()._rebalance(listener)
         still = {*self._broker.group(self._group).owned(self._member)}
         self._suspended &= still - self._positions.keys()
-        going = {key for key in self._suspended if not self._is_carried(key)}
+        going = {key for key in self._suspended if self._may_go_on(key)}
         self._suspended -= going
         self._carried = self._carried or bool(self._suspended)
         starts = [self._begin(key) for key in sorted(going)]
@@ -186,6 +190,8 @@ class SimSource(MemorySource):
             if member.joins != joins:
                 return "unknown member: it has joined again since"
             error = self._broker.store(self._group, member, said)
+            if self._suspended:
+                self._line.news()
             if error is None:
                 self._watch.landed(self._life, said)
             return error
