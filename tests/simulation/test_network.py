@@ -154,6 +154,23 @@ def test_commits_arrive_in_the_order_in_which_they_were_sent(seed: int) -> None:
     assert [position.position for position, _ in worker.told.answers] == [3, 9, 5, 12, 7]
 
 
+def test_where_a_partition_goes_on_is_asked_behind_the_commits(stand: Stand) -> None:
+    """After a silence, too: the question takes the connection on which they are on their way."""
+    worker = stand.worker()
+    stand.network.weather.slow_s = 5 * WAY_S
+    worker.commit(4)
+    worker.source.coordinator_is_silent = True
+    worker.poll()
+    worker.source.coordinator_is_silent = False
+    worker.poll()
+    assert worker.told.log == ["assigned", "lost"]
+    assert stand.committed is None
+    stand.passes(5 * WAY_S)
+    worker.poll()
+    assert worker.told.log == ["assigned", "lost", "assigned"]
+    assert [start.position for start in worker.told.starts.values()] == [4]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_reports_come_in_the_order_of_the_writes(seed: int) -> None:
     """As those of one partition of a real one do."""

@@ -202,12 +202,15 @@ class Transactions:
             parts = together(write)
             writes += parts
             led.update(dict.fromkeys(parts[1:], write))
+        along = {TopicPartition(p.topic, p.partition) for p in positions}
+        for write in queued:
+            along.discard(TopicPartition(write.delivery.topic, write.delivery.partition))
         for position in positions:
             commit = self._state.assignments[position.topic, position.partition].commit
             commit.outstanding = commit.transacting = True
             commit.sent_s = now.mono_s
         singly = queued[0] in self._oversized
-        self.under_way = Transaction(tuple(writes), tuple(positions), led, singly)
+        self.under_way = Transaction(tuple(writes), tuple(positions), led, frozenset(along), singly)
         self._state.commands.append(Transact(self.under_way))
 
     def _chosen(self, now: Now) -> list[PendingWrite]:

@@ -28,9 +28,10 @@ class Transaction:
 
     Attributes:
         writes: what it writes, in order.
-        positions: what it commits, one of each partition that its records came from, and of those
-            that have other records of its outputs' lanes.
+        positions: what it commits, one of each partition that its records came from.
         led: what it writes along with a dead letter -> that dead letter.
+        along: partitions that it commits without any record of theirs, because they have others of
+            its outputs' lanes. Their commits may be as they were: they do not show how it ended.
         singly: each of its writes goes in a request of its own: they were refused for their size,
             which may have been that of a batch.
         hopeless: writes that the brokers have since reported as impossible. The transactional sink
@@ -42,6 +43,7 @@ class Transaction:
     writes: tuple[PendingWrite, ...]
     positions: tuple[CommitPosition, ...]
     led: Mapping[PendingWrite, PendingWrite] = field(default_factory=dict)
+    along: frozenset[TopicPartition] = frozenset()
     singly: bool = False
     hopeless: dict[PendingWrite, Refusal] = field(default_factory=dict)
     left: set[TopicPartition] = field(default_factory=set)
@@ -70,20 +72,18 @@ class Transaction:
 
     def is_in(self, committed: Mapping[TopicPartition, tuple[int, str]]) -> bool:
         """Whether the group's commits show that it was committed: one that nobody else can have
-        made is enough: of a partition that its records came from, which each transaction changes.
-        Any thread may ask, after it has read them.
+        made is enough. Any thread may ask, after it has read them.
 
         Where all its partitions have left, none shows it, and nothing of it is settled here.
 
         Args:
             committed: partition -> position and metadata.
         """
-        changed = {(write.delivery.topic, write.delivery.partition) for write in self.writes}
         return any(
             committed.get(partition) == (p.position, p.metadata)
             for p in self.positions
             if (partition := TopicPartition(p.topic, p.partition)) not in self.left
-            and partition in changed
+            and partition not in self.along
         )
 
 
