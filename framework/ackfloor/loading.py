@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
@@ -104,22 +105,31 @@ def _users_frame(exc: BaseException) -> tuple[str, int] | None:
         (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(exc.__traceback__)
     ]
-    ours = {*sys.stdlib_module_names, __name__.partition(".")[0]} - {"__main__"}
-    own = next((package for package, _, _ in frames if package not in ours), None)
+    ours = __name__.partition(".")[0]
+    theirs = [each for each in frames if each[0] != ours and not _is_standard(each[1])]
+    own = theirs[0][0] if theirs else None
     found = [
-        (file, line)
-        for package, file, line in frames
-        if package not in ours and (package == own or not _is_library(file))
+        (file, line) for package, file, line in theirs if package == own or not _is_library(file)
     ]
     return found[-1] if found else None
 
 
 def _is_library(file: str) -> bool:
     """Whether a file is of the standard library, of an installed package, or no file at all."""
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    parents = {str(parent) for parent in Path(file).parents}
     installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
-    return file.startswith("<") or bool(installed) or not folders.isdisjoint(parents)
+    return bool(installed) or _is_standard(file)
+
+
+def _is_standard(file: str) -> bool:
+    """Whether a file is of the standard library, or no file at all; installed packages are not.
+
+    By its folder: a module of the user's may have the name of one of the standard library.
+    """
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    folders.add(str(Path(os.__file__).parent))
+    parents = [str(parent) for parent in Path(file).parents]
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return file.startswith("<") or (not installed and not folders.isdisjoint(parents))
 
 
 def load_command(path: str) -> Callable[..., int]:

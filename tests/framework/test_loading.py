@@ -155,6 +155,14 @@ def test_it_is_the_line_of_the_user_s_own_code(
     assert f"importing loaded failed at {tmp_path}/{named}" in said
 
 
+def test_a_module_with_the_name_of_a_standard_one_is_the_user_s(
+    write: Write, tmp_path: Path
+) -> None:
+    """It comes before that one, from the working directory, and is no library for its name."""
+    write(turtle="import json\n\njson.loads('{')\n")
+    assert f"at {tmp_path}/turtle.py:3: JSONDecodeError" in refusal("turtle:app")
+
+
 def test_it_is_so_for_an_app_that_is_installed(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

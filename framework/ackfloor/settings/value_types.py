@@ -60,6 +60,10 @@ def _rate_or_none(value: object) -> float | None:
 
 
 def _durations(value: object) -> object:
+    if isinstance(value, str) and value.strip().startswith("["):
+        # As it stands in a file; a variable and `config set` give the same as text.
+        fix = "write them with commas between, without brackets and quotes: 1s,1m"
+        raise SettingError("value", value, "not durations with commas between", fix)
     value = listed(_optional(value))
     if value is None:
         return ()

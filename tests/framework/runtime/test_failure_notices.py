@@ -71,6 +71,20 @@ def test_a_storm_is_counted(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.records[-1].getMessage() == f"{50 - MOST_LINES} more deliveries failed"
 
 
+def test_a_count_of_one_is_said_of_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Noun and verb fit the number."""
+    notices = DeliveryLog()
+    dead = RecordDeadLettered("orders", 3, 41, "bill", 7, Reason.EXHAUSTED, "shop.Own", "orders")
+    for more, said in [
+        (1, ["1 more delivery failed", "1 more record was dead-lettered"]),
+        (2, ["2 more deliveries failed", "2 more records were dead-lettered"]),
+    ]:
+        notices.happened([failed() for _ in range(MOST_LINES + more)], 10.0 * more)
+        notices.happened([dead] * (MOST_LINES + more), 10.0 * more)
+        notices.flush(10.0 * more + 5.0)
+        assert [record.getMessage() for record in caplog.records[-2:]] == said
+
+
 def test_what_can_not_be_parked_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     """The floor waits for it, so somebody should know."""
     event = PublishFailed(

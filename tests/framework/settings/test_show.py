@@ -351,6 +351,12 @@ def test_delays_are_a_setting(variables: dict[str, str], schedule_s: tuple[float
     assert given_delays(**variables).retry.schedule() == schedule_s
 
 
+def test_delays_in_brackets_are_refused_as_text() -> None:
+    """As they stand in a file: the error says how a variable has them."""
+    with pytest.raises(ConfigError, match=r"delays='\[.*not durations with commas.*: 1s,1m"):
+        load(HANDLERS__BILL__RETRY__DELAYS='["2s", "3s"]')
+
+
 def test_delays_are_shown_as_they_would_be_set() -> None:
     """And nothing is shown that counts for nothing."""
     named = load(HANDLERS__BILL__RETRY__DELAYS="2s,1m30s")

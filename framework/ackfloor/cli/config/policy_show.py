@@ -37,12 +37,18 @@ def show(
     for worker, row in _rows(state):
         whose.setdefault(row, []).append(worker)
     rows = [
-        dict(zip(COLUMNS, (*row, workers), strict=True)) for row, workers in sorted(whose.items())
+        dict(zip(COLUMNS, (*row, _workers(numbers, output)), strict=True))
+        for row, numbers in sorted(whose.items())
     ]
     print_rows(rows, output, COLUMNS, SPARE)
     for number, worker in state["workers"].items():
         if worker is None:
             typer.secho(f"worker {number} is starting", fg="yellow", err=True)
+
+
+def _workers(numbers: list[int], output: RowsOutput) -> object:
+    """In a table in one line, as `breaker show` has them."""
+    return ", ".join(map(str, numbers)) if output is RowsOutput.table else numbers
 
 
 def _rows(state: Mapping[str, Any]) -> Iterator[tuple[int, tuple[object, ...]]]:

@@ -86,11 +86,13 @@ def fitted(
 def _table(
     rows: Sequence[Row], cells: Mapping[str, Sequence[Text]], widths: Mapping[str, int]
 ) -> Table:
-    # Its own width, not the terminal's: else rich would shrink columns.
-    width = _total(widths) if rows else None
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
     if not rows:
-        table.add_column("nothing found")
+        nothing = Table.grid()
+        nothing.add_row("nothing found")
+        return nothing
+    # Its own width, not the terminal's: else rich would shrink columns.
+    width = _total(widths)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, width=width)
     for name, width in widths.items():
         numbers = all(isinstance(row[name], int | float | None) for row in rows)
         justify = "right" if numbers else "left"

@@ -133,6 +133,7 @@ def ls(
     if more:
         typer.secho(f"there are more: raise --limit {limit}, or narrow it down", err=True)
     tell_hidden(hidden)
+    reading.tell_source(named.topic)
 
 
 @dlq_app.command()

@@ -195,6 +195,16 @@ class DeadLetterSelection:
                 yield each
         misses.tell()
 
+    def tell_source(self, topic: str) -> None:
+        """Say of a source topic that its records are no dead letters of ours, and where those are.
+
+        Raises:
+            KafkaUnreachable: no broker answers.
+        """
+        if names := sorted(self.topics.names_of_source(topic)):
+            text = f"{topic} is a source topic; its dead letters are in {', '.join(names)}"
+            typer.secho(text, fg="yellow", err=True)
+
     def of_record(
         self, topic: str, partition: int, offset: int, group: str | None = None
     ) -> list[StoredDeadLetter]:

@@ -67,7 +67,9 @@ class ClientLog:
         now_s = self._clock()
         if now_s - self._since_s >= SAY_AGAIN_S:
             if self._left_out:
-                text = "%s: %d more lines of this client were left out"
+                one = self._left_out == 1
+                left_out = "line of this client was" if one else "lines of this client were"
+                text = f"%s: %d more {left_out} left out"
                 self._log.warning(text, self._client, self._left_out)
             recent = now_s - self._since_s < 2 * SAY_AGAIN_S
             self._before = {each: n for each, n in self._logged.items() if n and recent}

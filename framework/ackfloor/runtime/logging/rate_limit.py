@@ -7,10 +7,13 @@ of suppressed lines is logged with the next line after that time, or by `flush`.
 from __future__ import annotations
 
 import logging
+import re
 
 #: Lines of one kind in one window.
 MOST_LINES = 3
 WINDOW_S = 1.0
+#: In a summary: what is said of one, and what of more.
+_ONE_OR_MANY = re.compile(r"\[(?P<one>[^|\]]*)\|(?P<many>[^|\]]*)\]")
 
 
 class RateLimit:
@@ -18,7 +21,7 @@ class RateLimit:
 
     Args:
         log: where the number of suppressed lines is logged.
-        summary: that log line, with one `%d`.
+        summary: what that log line says after "5 more"; of `[line is|lines are]` it says what fits.
         level: its level.
         window_s: in how many seconds at most a few lines are logged.
     """
@@ -54,6 +57,11 @@ class RateLimit:
         if now_s - self._since_s < self._window_s:
             return
         if self._suppressed:
-            self._log.log(self._level, self._summary, self._suppressed)
+            self._log.log(self._level, "%d more %s", self._suppressed, self._summed())
         self._since_s = now_s
         self._lines = self._suppressed = 0
+
+    def _summed(self) -> str:
+        """The summary as it is said of so many."""
+        fits = r"\g<one>" if self._suppressed == 1 else r"\g<many>"
+        return _ONE_OR_MANY.sub(fits, self._summary)

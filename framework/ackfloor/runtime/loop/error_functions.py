@@ -123,9 +123,9 @@ class ErrorFunctions:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._dropped = RateLimit(
-            log, "%d more failures were not given to the functions of `on_error`"
+            log, "[failure was|failures were] not given to the functions of `on_error`"
         )
-        self._raised = RateLimit(log, "%d more calls of functions of `on_error` failed")
+        self._raised = RateLimit(log, "[call|calls] of functions of `on_error` failed")
 
     def start(self) -> None:
         """Start the thread, if there is a function to call."""

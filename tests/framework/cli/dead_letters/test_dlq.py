@@ -253,6 +253,13 @@ def test_a_source_record_without_dead_letters_is_told(stage: Stage) -> None:
     assert f"of groups that have, there is {stage.group}" in str(ended.exception)
 
 
+def test_who_lists_a_source_topic_is_told_where_its_dead_letters_are(stage: Stage) -> None:
+    """Its records look like dead letters in the table."""
+    told = f"{stage.source} is a source topic; its dead letters are in {stage.dlq}"
+    assert told in dlq("ls", stage.source).stderr
+    assert "source topic" not in dlq("ls", stage.dlq).stderr
+
+
 def test_a_dead_letter_of_another_tool_that_a_handler_reads_is_shown(stage: Stage) -> None:
     """Its topic is a source topic then; what was redriven to a source topic is no dead letter."""
     producer = Producer({"bootstrap.servers": stage.servers})

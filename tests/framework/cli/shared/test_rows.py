@@ -53,9 +53,9 @@ def test_what_utf8_can_not_say_is_printed_as_json_writes_it(
 
 
 def test_nothing_found_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """And is valid in each form; a heading stays."""
+    """And is valid in each form; a heading stays. A table without a row has none to say so in."""
     print_rows([], RowsOutput.table)
-    assert "nothing found" in capsys.readouterr().out
+    assert capsys.readouterr().out == "nothing found\n"
     print_rows([], RowsOutput.json)
     assert json.loads(capsys.readouterr().out) == []
     print_rows([], RowsOutput.jsonl)

@@ -73,17 +73,23 @@ def test_the_same_line_comes_once_a_minute_with_its_number(
     assert lines(caplog)[3].endswith("[FAIL, rdkafka#consumer-1]"), "there were none meanwhile"
 
 
-def test_lines_that_all_differ_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(12, "12 more lines of this client were"), (1, "1 more line of this client was")],
+)
+def test_lines_that_all_differ_are_counted(
+    more: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """An offset in each, for one: the first ones say what happens."""
     clock = Clock()
     client_log = ClientLog(log, "consumer of group billing", clock)
-    for number in range(MOST_LINES + 12):
+    for number in range(MOST_LINES + more):
         client_log.log(logging.WARNING, FORMAT, "OFFSET", "c", f"offset {number} is not there")
     assert len(lines(caplog)) == MOST_LINES
     clock.now_s += SAY_AGAIN_S
     client_log.log(logging.WARNING, FORMAT, "OFFSET", "c", "offset 0 is not there")
     assert lines(caplog)[MOST_LINES:] == [
-        "consumer of group billing: 12 more lines of this client were left out",
+        f"consumer of group billing: {said} left out",
         "consumer of group billing: offset 0 is not there [OFFSET, c]",
     ]
 

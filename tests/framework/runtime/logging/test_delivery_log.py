@@ -61,7 +61,7 @@ def test_a_storm_of_timeouts_is_a_few_lines_and_their_number(
             )
         worker.until(worker.settled)
         told = len(worker.watcher.told(DeliveryTimedOut))
-        counted = re.compile(r"(\d+) more deliveries outlived")
+        counted = re.compile(r"(\d+) more deliver(?:y|ies) outlived")
 
         def known() -> int:
             single = sum("gave no answer" in line for line in lines(caplog))

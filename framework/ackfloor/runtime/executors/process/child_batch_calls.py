@@ -66,7 +66,7 @@ class BatchChild(Child):
             batch=1,
             exactly_once=exactly_once,
         )
-        summary = "%d more handlers raised after their deliveries had been answered"
+        summary = "[handler|handlers] raised after the delivery had been answered"
         self._late = RateLimit(log, summary)
 
     def _opened(self, item: list[Any]) -> Item:
