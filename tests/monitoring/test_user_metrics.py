@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from threading import Event
 
@@ -282,6 +284,23 @@ def test_a_collector_that_hangs_does_not_hold_up_a_report(monkeypatch: pytest.Mo
             break
         Event().wait(0.01)
     assert "shop_stock" in user.text
+
+
+def test_its_thread_ends_with_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker inside a program is started again in the same process, and leaves nothing there."""
+    monkeypatch.setattr(user_metrics, "EVERY_S", 0.01)
+    before = set(threading.enumerate())
+    user = UserMetrics(CollectorRegistry())
+    user.start()
+    (thread,) = set(threading.enumerate()) - before
+    metrics = WorkerMetrics(user=user)
+    thread.join(0.1)
+    assert thread.is_alive()
+    assert metrics.report()
+    del user, metrics
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

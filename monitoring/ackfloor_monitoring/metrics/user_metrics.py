@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import cache
+from weakref import ref
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, REGISTRY
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -96,8 +97,14 @@ class UserMetrics:
         self._logged: set[str] = set()
 
     def start(self) -> None:
-        """Read the registry from now on, until the process ends."""
-        threading.Thread(target=self._run, name="ackfloor:user-metrics", daemon=True).start()
+        """Read the registry from now on, for as long as somebody has these metrics.
+
+        A worker inside a program ends, and is started again, in the same process.
+        """
+        mine = ref(self)
+        threading.Thread(
+            target=_read_while_wanted, args=(mine,), name="ackfloor:user-metrics", daemon=True
+        ).start()
 
     def process_reported(self, pid: int, report: str) -> None:
         """Take the newest report of a handler's process; any thread may call."""
@@ -124,16 +131,6 @@ class UserMetrics:
             log.warning("metric %s is not, or not all, on /metrics: %s", name, notes[name])
         self.text = to_text(families, notes) if families or notes else ""
 
-    def _run(self) -> None:
-        pause = threading.Event()
-        while True:
-            try:
-                self.collect()
-            except Exception:
-                log.exception("the app's own metrics can't be read; they stay as they were")
-                return
-            pause.wait(EVERY_S)
-
     def _take(self, pid: int, report: str) -> None:
         try:
             families, notes = from_text(report)
@@ -152,3 +149,16 @@ class UserMetrics:
         if process is not None:
             counted = [family for family in process.families if family.added]
             self._ended = bounded(merged([counted, self._ended], {}), {})
+
+
+def _read_while_wanted(wanted: ref[UserMetrics]) -> None:
+    """What the thread does; it must not be what keeps them."""
+    pause = threading.Event()
+    while (metrics := wanted()) is not None:
+        try:
+            metrics.collect()
+        except Exception:
+            log.exception("the app's own metrics can't be read; they stay as they were")
+            return
+        del metrics
+        pause.wait(EVERY_S)
