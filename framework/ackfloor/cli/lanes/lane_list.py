@@ -19,7 +19,10 @@ COLUMNS = (
     "next_try_s", "behind", "worker", "run",
 )  # fmt: skip
 #: The columns that a narrow table drops, in this order.
-SPARE = ("run", "at_least", "worker", "attempt", "error", "key", "blocked_s", "state", "head")
+SPARE = (
+    "run", "at_least", "worker", "attempt", "error", "blocked_s", "head", "state", "next_try_s",
+    "key",
+)  # fmt: skip
 #: The states that a handler of `/state` describes lanes of.
 STATES = ("blocked", "quarantined")
 

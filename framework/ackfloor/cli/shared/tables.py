@@ -2,9 +2,9 @@
 
 People copy names into the next command: a place, a topic, a fingerprint, a job. So no cell is ever
 wrapped, and no name is cut. In a terminal that is too narrow, a table drops columns in the order
-that its command gives; of those, free text is shortened first, and an error loses its module but
-never goes: it is what people look for. A row that is still too long goes on in the terminal's next
-line and can be copied in one piece. A pipe gets everything.
+that its command gives; of those, free text is shortened first, and an error loses its module and
+the end of what it says, but never goes: it is what people look for. A row that is still too long
+goes on in the terminal's next line and can be copied in one piece. A pipe gets everything.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ PIPE_WIDTH = 200
 #: Columns that may be shortened, and to how many characters at least.
 FREE_TEXT = frozenset({"key", "message", "note", "notes", "why"})
 LEAST = 12
+#: Of an error that says more than its class, at least so many characters, and the class.
+LEAST_OF_ERROR = 20
 #: Columns of errors: of one that is a class, a narrow table shows the name without its module.
 ERRORS = frozenset({"error"})
 _CLASS = re.compile(r"(?:\w+\.)+(?P<name>\w+)")
@@ -74,7 +76,8 @@ def fitted(
         left = widths[name] - over
         if name in ERRORS:
             cells[name] = [_without_module(cell) for cell in cells[name]]
-            widths[name] = _width(name, cells[name])
+            least = max(map(_least_of_error, cells[name]), default=0)
+            widths[name] = min(_width(name, cells[name]), max(left, least, len(name)))
         elif name in FREE_TEXT and left >= LEAST:
             widths[name] = left
         else:
@@ -122,6 +125,11 @@ def console(pipe_width: int = PIPE_WIDTH) -> Console:
 def _without_module(cell: Text) -> Text:
     match = _CLASS.fullmatch(cell.plain)
     return cell if match is None else Text(match["name"])
+
+
+def _least_of_error(cell: Text) -> int:
+    """How many characters of an error are shown, however little room there is."""
+    return max(cell_len(cell.plain.partition(":")[0]), min(cell_len(cell.plain), LEAST_OF_ERROR))
 
 
 def _cell(name: str, value: object) -> Text:

@@ -133,6 +133,19 @@ def test_an_error_that_names_no_module_stays_whole(
     assert error in line
 
 
+def test_what_an_error_says_makes_room_for_whose_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane's failure has its text: it is shortened, its class is not, and the key stays."""
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [{**row, "error": "LookupError: no price for article 4711" * 3} for row in LANES]
+    lines = printed(rows, lane_list.SPARE, capsys)
+    assert max(map(len, lines)) <= 80
+    for line, row in zip(lines, rows, strict=True):
+        assert {row["record"], row["key"], "LookupError:"} <= set(line.split())
+        assert "…" in line
+
+
 def test_what_names_something_has_no_separators(capsys: pytest.CaptureFixture[str]) -> None:
     """A process id goes into `kill` as it is; counts are read, and are easier to read so."""
     (line,) = printed([{"pid": 4_194_304, "partition": 1_024, "lag": 4_194_304}], (), capsys)
