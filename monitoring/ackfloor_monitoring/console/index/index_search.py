@@ -87,8 +87,8 @@ class Conditions:
         if self.error:
             # As the command line's --error: the class, with or without its module, or the cause.
             found.append(
-                "(cause.cause = ?1 or cause.error_type = ?1 or (instr(?1, '.') = 0 "
-                "and substr(cause.error_type, -length(?1) - 1) = '.' || ?1))".replace("?1", "?")
+                "(cause.cause = @ or cause.error_type = @ or (instr(@, '.') = 0 "
+                "and substr(cause.error_type, -length(@) - 1) = '.' || @))".replace("@", "?")
             )
             values += [self.error] * 5
         return found, values

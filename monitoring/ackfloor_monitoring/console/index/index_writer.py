@@ -51,9 +51,11 @@ _OF_THE_SAME: Final = (
 _OF_TOPIC: Final = ("dead_letter", "retry_record", "disposition", "act", "progress", "cause")
 #: Of what was read and is no longer there, nothing more is kept.
 _NOTE: Final = (
-    "insert or replace into disposition select ?1, ?2, ?3, ?4, ?5 where exists "
-    "(select 1 from dead_letter where topic = ?1 and partition = ?2 and offset = ?3) or not exists "
-    "(select 1 from progress where topic = ?1 and partition = ?2 and position > ?3)"
+    "insert or replace into disposition select :topic, :partition, :offset, :act, :at_ms "
+    "where exists (select 1 from dead_letter "
+    "where topic = :topic and partition = :partition and offset = :offset) "
+    "or not exists (select 1 from progress "
+    "where topic = :topic and partition = :partition and position > :offset)"
 )
 
 log = logging.getLogger("ackfloor.console")
@@ -267,18 +269,20 @@ class IndexWriter:
                 (topic, partition, offset),
             ).rowcount
         elif self._noted < self._most:
-            act = self._act(topic, note)
-            self._noted += self._connection.execute(
-                _NOTE, (topic, partition, offset, act, note.at_ms)
-            ).rowcount
+            values = {"topic": topic, "partition": partition, "offset": offset}
+            values |= {"act": self._act(topic, note), "at_ms": note.at_ms}
+            self._noted += self._connection.execute(_NOTE, values).rowcount
 
     def dispose(self, topic: int, places: Iterable[tuple[int, int]], disposed: Disposed) -> None:
         """Note for these places whether they are disposed of now; others are left as they are."""
         with self._together():
             self._connection.executemany(
-                "update dead_letter set disposed = ?1 where topic = ?2 and partition = ?3 and "
-                "offset = ?4 and disposed <> ?1",
-                ((disposed.hides(p, at), topic, p, at) for p, at in places),
+                "update dead_letter set disposed = :hides where topic = :topic and "
+                "partition = :partition and offset = :offset and disposed <> :hides",
+                (
+                    {"hides": disposed.hides(p, at), "topic": topic, "partition": p, "offset": at}
+                    for p, at in places
+                ),
             )
 
     def disposed_places(self, topic: int) -> Iterator[tuple[int, int]]:
@@ -351,9 +355,9 @@ class IndexWriter:
         """Note which of the topics of a name is there now."""
         self._there[name] = topic_id
         self._connection.execute(
-            "update source set gone = topic_id not in (?1, '') "
-            "where name = ?2 and gone <> (topic_id not in (?1, ''))",
-            (topic_id, name),
+            "update source set gone = topic_id not in (:there, '') "
+            "where name = :name and gone <> (topic_id not in (:there, ''))",
+            {"there": topic_id, "name": name},
         )
 
     def _source(
