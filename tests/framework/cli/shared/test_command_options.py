@@ -161,12 +161,19 @@ def test_headers_are_given_more_than_once(monkeypatch: pytest.MonkeyPatch) -> No
         meant.append(wanted)
         return []
 
-    reading = type("Reading", (), {"dead_letters": look, "rules": None})
+    told: list[str] = []
+    members = {
+        "dead_letters": look,
+        "rules": None,
+        "tell_source": lambda _, name: told.append(name),
+    }
+    reading = type("Reading", (), members)
     opened = "ackfloor.dead_letters.commands.dlq.DeadLetterSelection.open"
     monkeypatch.setattr(opened, lambda *_: reading())
     given = ["--header", "tenant=acme", "--header", "source"]
     assert CliRunner().invoke(cli, ["dlq", "ls", "t", *given]).exit_code == 0
     assert meant == [DeadLetterFilter(headers=(("tenant", "acme"), ("source", None)))]
+    assert told == ["t"]
 
 
 def test_what_kubernetes_tells_of_a_service_is_no_misspelt_option() -> None:
