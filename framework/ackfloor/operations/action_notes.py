@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Final
 
 from ackfloor.core.records.redaction import MASK, Redaction
@@ -140,12 +141,31 @@ class ActionFilter:
 
 
 def latest_of_each(newest_first: Iterable[ActionNote]) -> Iterator[ActionNote]:
-    """One note for each action: a job that has ended is not named a second time as begun."""
-    seen = set[str]()
+    """One note for each action: a job that has ended is not named a second time as begun.
+
+    Whoever may write the topic may write a note under any id. So a note hides no other one but the
+    beginning of the same action, in the same words, and itself where it was written twice.
+    """
+    ended, shown = set[bytes](), set[bytes]()
     for note in newest_first:
-        if note.id not in seen:
-            seen.add(note.id)
-            yield note
+        asked, whole = _digest(_asked(note)), _digest(note)
+        begins = note.state is ActionState.BEGUN
+        if whole in shown or (begins and asked in ended):
+            continue
+        shown.add(whole)
+        if not begins:
+            ended.add(asked)
+        yield note
+
+
+def _asked(note: ActionNote) -> ActionNote:
+    """What the note of an action says from its beginning on."""
+    return replace(note, at_ms=0, state=ActionState.BEGUN, counts={}, error="")
+
+
+def _digest(note: ActionNote) -> bytes:
+    """Tells a note from others; small, for there may be very many."""
+    return sha256(note.to_bytes()).digest()
 
 
 def redacted(note: ActionNote, rules: Redaction) -> ActionNote:

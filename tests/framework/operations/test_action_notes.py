@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,32 @@ def test_a_job_that_has_ended_is_named_once() -> None:
     begun = replace(NOTE, state=ActionState.BEGUN, at_ms=1)
     other = replace(begun, id="other")
     assert list(latest_of_each([NOTE, other, begun])) == [NOTE, other]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"by": "eve@ops-1"}, {"action": "dlq cancel"}, {"targets": ("other",)}, {"reason": "mine"},
+        {"arguments": {"from": "elsewhere"}}, {"group": "other"}, {"host": "ops-2"},
+        {"program": "console"},
+    ],
+)  # fmt: skip
+def test_no_note_hides_another_action(forged: dict[str, Any]) -> None:
+    """Of whatever state, under the same id; the true one's beginning is hidden by its own end."""
+    begun = replace(NOTE, state=ActionState.BEGUN, at_ms=1)
+    for state in (ActionState.BEGUN, ActionState.DONE):
+        other = replace(NOTE, state=state, **forged)
+        assert list(latest_of_each([other, NOTE, begun])) == [other, NOTE]
+        assert list(latest_of_each([other, begun])) == [other, begun]
+
+
+def test_a_second_end_hides_no_first_one() -> None:
+    """One says that it failed and another that it was done: both are seen; written twice, one."""
+    failed = replace(NOTE, state=ActionState.FAILED, error="no broker", counts={})
+    begun = replace(NOTE, state=ActionState.BEGUN, at_ms=1)
+    again = replace(begun, at_ms=NOTE.at_ms + 1)
+    assert list(latest_of_each([again, NOTE, failed, begun])) == [again, NOTE, failed]
+    assert list(latest_of_each([NOTE, NOTE, begun, begun])) == [NOTE]
 
 
 def test_headers_and_keys_are_masked() -> None:
