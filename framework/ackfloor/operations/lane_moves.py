@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ackfloor.core.messages.lane_order import EXHAUSTED, MOST_NAMED, PARKED, TOO_MANY, Action
@@ -119,6 +119,18 @@ class LaneMove(JudgedOrder[LaneOutcome]):
     def target(self) -> str:
         """What it is done to."""
         return self.handler
+
+    def as_shown(self, would: LaneOutcome | None) -> LaneMove:
+        """The same for the lanes that somebody has seen: what `all` is, the runs decide now.
+
+        Of more than one order can name, and of older runs, nobody knows which these were.
+
+        Args:
+            would: what `judge` has found; None where it did not.
+        """
+        if would is None or not would.places or not self.which.get("all"):
+            return self
+        return replace(self, which={"places": would.places})
 
     def arguments(self, runs: Runs) -> dict[str, Any]:
         """What its note says of it."""

@@ -218,6 +218,7 @@ def move_heads(move: LaneMove, how: How) -> None:
     """
     followers = ", with what waits behind" if move.more.get("followers") else ""
     what = f"{DONE[move.action]}{followers}"
+    would = None
     if not (how.dry_run or how.yes):
         would = move.judge(how.runs)
         if would.done:
@@ -230,7 +231,8 @@ def move_heads(move: LaneMove, how: How) -> None:
     else:
         noting = Noting(how.source, move.name, how.reason, move.arguments(how.runs))
         with noting.of([move.handler]) as ending:
-            outcome = move.act(how.runs, ending)
+            # What has failed since it was confirmed, nobody has seen.
+            outcome = move.as_shown(would).act(how.runs, ending)
     if how.output is Output.json:
         typer.echo(json.dumps(asdict(outcome), indent=2))
     _report(outcome, what, quiet=how.output is Output.json)

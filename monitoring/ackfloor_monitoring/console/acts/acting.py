@@ -145,23 +145,12 @@ class Acting:
         begun = replace(judged.note, reason=carried.reason)
         write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         runs = self._cluster.runs_of(judged.order.group)
-        does = _as_shown(does, judged)
+        if isinstance(does, LaneMove) and isinstance(judged.would, LaneOutcome):
+            does = does.as_shown(judged.would)
         _refuse_more(does, judged, runs)
         _refuse_another_topic(does, self._cluster)
         with noted(begun, write, job=True) as ending:
             carried.outcome = does.act(runs, ending)
-
-
-def _as_shown(does: Does, judged: Judged) -> Does:
-    """An order for the lanes that somebody has seen: what `all` is, the runs decide now.
-
-    Of more than one order can name, their number is all that is known.
-    """
-    would = judged.would
-    if not isinstance(does, LaneMove) or not does.which.get("all"):
-        return does
-    places = would.places if isinstance(would, LaneOutcome) else []
-    return replace(does, which={"places": places}) if places else does
 
 
 def _refuse_more(does: Does, judged: Judged, runs: Runs) -> None:

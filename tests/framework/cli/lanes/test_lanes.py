@@ -11,8 +11,10 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner, Result
 
+from ackfloor.cli.lanes import lane_commands
 from ackfloor.cli.main import cli
 from ackfloor.cli.retry import retry_commands
+from ackfloor.core.messages.lane_order import Action
 from ackfloor.core.scheduling import lane_orders
 from ackfloor.core.state.snapshot import BlockedLanes
 from ackfloor.core.values.setting_error import SettingError
@@ -26,6 +28,7 @@ from ackfloor.operations.run_client import ControlFailed
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor_monitoring.metrics.run_metrics import RunMetrics
 from ackfloor_monitoring.metrics.worker_metrics import WorkerMetrics
+from tests.framework.core.scheduling.test_lane_orders import BOOM
 from tests.framework.core.worlds import START_MS
 from tests.framework.live.test_lane_requests import Run
 from tests.monitoring.samples import handler, partition, snapshot
@@ -140,6 +143,30 @@ def test_all_lanes_of_a_handler_are_moved(stages: tuple[Stage, Stage]) -> None:
         "left": {}, "missing": [], "refused": {}, "silent": [], "unknown": {}, "places": [],
     }  # fmt: skip
     assert json.loads(done("lanes ls", "-o", "json", on=stages, token=False).stdout) == []
+
+
+def test_all_is_what_was_confirmed(
+    stages: tuple[Stage, Stage], notes: list[ActionNote], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has failed since nobody has seen, and is left; so much is said of what is gone."""
+    worker, other = stages[0].run.workers
+
+    def agree(question: str, _would: str) -> None:
+        assert "the heads of 3 lanes of bill would be discarded" in question.lower()
+        # Somebody else drops the head of `a`, and the record behind it fails as well.
+        assert worker.does(Action.DISCARD, b"a").done == 1
+        behind = worker.start()
+        worker.finish(behind, BOOM)
+        worker.leave(behind)
+
+    monkeypatch.setattr(lane_commands, "confirm", agree)
+    moved = done("lanes discard", "bill", "--all", "--reason", "tests", on=stages[:1])
+    assert (moved.exit_code, moved.stdout) == (
+        Exit.PARTIAL, "bill: discarded: the heads of 2 lanes\n",
+    )  # fmt: skip
+    assert [each.offset for each in worker.blocked.oldest] == [3]
+    assert other.blocked.count == 0
+    assert notes[-1].arguments["all"] is True
 
 
 def test_a_wait_under_way_is_changed(stages: tuple[Stage, Stage]) -> None:
