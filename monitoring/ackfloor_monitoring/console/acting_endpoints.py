@@ -25,8 +25,8 @@ from ackfloor_monitoring.console.forms import (
     Fields,
     form_of,
     identified,
+    origin_of,
     path_of,
-    peer_of,
 )
 from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.reads.searches import Searches
@@ -108,7 +108,7 @@ class ActingEndpoints(Generic[J]):
     async def ask(self, request: Request) -> Response:
         """Judge an order, and show what it would do; nothing is done."""
         identity, form = await self._identify(request)
-        desk, address = self._of(request), peer_of(request)
+        desk, address = self._of(request), origin_of(self._gate, request)
 
         def judge() -> J:
             return desk.judge(form, identity.person, address)

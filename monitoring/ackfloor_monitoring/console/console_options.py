@@ -92,6 +92,7 @@ class Entry(NamedTuple):
         proxy: addresses and networks.
         proxy_user: the header that names people.
         proxy_role: the header that has their role.
+        proxy_address: the header that says from where a request came.
     """
 
     token_file: Path | None
@@ -100,6 +101,7 @@ class Entry(NamedTuple):
     proxy: Sequence[str]
     proxy_user: str | None
     proxy_role: str | None
+    proxy_address: str | None
 
     def gate(self, listening: Listening, host: str) -> Gate:
         """What lets them in.
@@ -112,7 +114,9 @@ class Entry(NamedTuple):
             BadParameter: options don't fit together.
         """
         everybody = self.role or Role.reader
-        proxies = proxies_of(self.proxy, self.proxy_user, self.proxy_role, everybody)
+        proxies = proxies_of(
+            self.proxy, self.proxy_user, self.proxy_role, everybody, self.proxy_address
+        )
         refuse_unsafe(
             listening.address, host, self.token_file, listening.certificate, self.role, proxies
         )
@@ -233,9 +237,18 @@ def entry(
             show_default="--role for everybody",
         ),
     ] = None,
+    proxy_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEADER",
+            help="The header in which --proxy says from where a request came, such as "
+            "X-Forwarded-For: notes of actions have that address.",
+            show_default="the proxy's own address is noted",
+        ),
+    ] = None,
 ) -> Entry:
     """Who may come in."""
-    return Entry(token_file, role, url, proxy or (), proxy_user, proxy_role)
+    return Entry(token_file, role, url, proxy or (), proxy_user, proxy_role, proxy_address)
 
 
 ListeningOptions = Annotated[Listening, Made(listening)]

@@ -46,6 +46,11 @@ def peer_of(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
+def origin_of(gate: Gate, request: Request) -> str:
+    """From where a request came, for the note of an action: behind a named proxy what that says."""
+    return gate.origin(headers_of(request), peer_of(request))
+
+
 def root_of(request: Request) -> str:
     """The path below which the console is, as addresses have it; empty where that is its host."""
     # With one slash in front: two of them would begin another host's name.

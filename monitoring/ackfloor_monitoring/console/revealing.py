@@ -20,7 +20,7 @@ from ackfloor_monitoring.console.access.roles import Right
 from ackfloor_monitoring.console.acting_endpoints import refuse_without
 from ackfloor_monitoring.console.acts.corrections.payload_edits import why_not_editable
 from ackfloor_monitoring.console.acts.corrections.reveals import Revealed, Reveals
-from ackfloor_monitoring.console.forms import form_of, identified, peer_of
+from ackfloor_monitoring.console.forms import form_of, identified, origin_of
 from ackfloor_monitoring.console.pages.dead_letter_page import DEAD_LETTER, facts_of
 from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.rendering import rendered
@@ -47,7 +47,7 @@ class RevealEndpoint:
             raise Refused(404, f"no cluster {name!r}: {', '.join(self._reveals)}")
         reveals = self._reveals[name]
         asking = reveals.cluster.asking
-        look = partial(reveals.reveal, form, identity.person, peer_of(request))
+        look = partial(reveals.reveal, form, identity.person, origin_of(self._gate, request))
         loop = asyncio.get_running_loop()
         try:
             revealed = await loop.run_in_executor(asking, look)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import typer
 
 from ackfloor import ConfigError
 from ackfloor_monitoring.console.access.binding import refuse_unsafe
@@ -18,9 +19,12 @@ PROXY = "10.0.0.7"
 NAMES = own_names("10.0.0.5", public_url("https://console.example"))
 
 
-def proxies(*given: str, role_header: str | None = None) -> Proxies:
+def proxies(
+    *given: str, role_header: str | None = None, address_header: str | None = None
+) -> Proxies:
     """Those at these addresses, which name people in X-User."""
-    found = proxies_of(given or (PROXY,), "X-User", role_header, Role.operator)
+    where = given or (PROXY,)
+    found = proxies_of(where, "X-User", role_header, Role.operator, address_header)
     assert found is not None
     return found
 
@@ -76,6 +80,43 @@ def test_a_role_that_is_none_is_refused(role: str) -> None:
     found = proxies(role_header="X-Role")
     with pytest.raises(Refused, match="not one of viewer"):
         gate(found).identify("GET", headers(x_user="ann", x_role=role), "", PROXY)
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "origin"),
+    [
+        (PROXY, "192.0.2.9", "192.0.2.9"),
+        # What the browser has sent itself comes first.
+        (PROXY, "10.9.9.9, 192.0.2.9", "192.0.2.9"),
+        # A proxy behind a proxy, both named.
+        (PROXY, "6.6.6.6, 192.0.2.9, 10.0.0.6", "192.0.2.9"),
+        (PROXY, "10.0.0.6", "10.0.0.6"),
+        (PROXY, "192.0.2.9:4711", "192.0.2.9"),
+        (PROXY, "[2001:db8::9]:4711", "2001:db8::9"),
+        (PROXY, "::ffff:192.0.2.9", "192.0.2.9"),
+        ("::ffff:10.0.0.7", "192.0.2.9", "192.0.2.9"),
+        (PROXY, "", PROXY),
+        (PROXY, "unknown", PROXY),
+        (PROXY, "192.0.2.9, <script>", PROXY),
+        ("10.0.0.9", "192.0.2.9", "10.0.0.9"),
+        ("", "192.0.2.9", ""),
+    ],
+)
+def test_a_named_proxy_alone_says_from_where(peer: str, said: str, origin: str) -> None:
+    """The last address that none of them has; where it is none, the address of the connection."""
+    given = headers(x_forwarded_for=said)
+    named = proxies("10.0.0.0/29", address_header="X-Forwarded-For")
+    assert gate(named).origin(given, peer) == origin
+    assert gate(proxies("10.0.0.0/29")).origin(given, peer) == peer
+    assert Gate(NAMES, secure=True).origin(given, peer) == peer
+
+
+def test_a_header_goes_with_a_proxy() -> None:
+    """Alone it would be anybody's; one that browsers use for something else is refused."""
+    with pytest.raises(typer.BadParameter, match="goes with --proxy"):
+        proxies_of((), None, None, Role.viewer, "X-Forwarded-For")
+    with pytest.raises(ConfigError, match="--proxy-address='Cookie'"):
+        proxies(address_header="Cookie")
 
 
 def test_forms_of_other_sites_are_refused_behind_a_proxy_too() -> None:

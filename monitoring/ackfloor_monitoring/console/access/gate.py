@@ -221,6 +221,14 @@ class Gate:
             return False
         return True
 
+    def origin(self, headers: Mapping[str, str], peer: str) -> str:
+        """From where a request came, as far as whoever has sent it on is believed.
+
+        Args:
+            peer: the address of its connection.
+        """
+        return peer if self._proxies is None else self._proxies.origin(peer, headers)
+
     def log_in(self, headers: Mapping[str, str], address: str, token: str) -> str:
         """Begin a session; returns the cookie's value.
 

@@ -2,7 +2,8 @@
 
 A proxy that logs people in names them in a header. Anybody could send that header, so it is
 believed of the addresses alone that the operator has named; a request from elsewhere is nobody's.
-The address is that of the connection: what `X-Forwarded-For` says, anybody could say as well.
+Whose request it is goes by the address of the connection: what `X-Forwarded-For` says, anybody
+could say as well. From where it came, for the notes of actions, a named proxy may say.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Final
 import typer
 
 from ackfloor import ConfigError
+from ackfloor_monitoring.console.access.hosts import host_name
 from ackfloor_monitoring.console.access.roles import NAME, Person, Role
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
@@ -38,12 +41,33 @@ class Proxies:
         user_header: names the person; in lower case.
         role_header: has their role; in lower case, empty for none.
         role: of everybody, where no header has it.
+        address_header: says from where a request came; in lower case, empty for none.
     """
 
     networks: Sequence[Network]
     user_header: str
     role_header: str
     role: Role
+    address_header: str = ""
+
+    def origin(self, peer: str, headers: Mapping[str, str]) -> str:
+        """From where a request came: the last address that a named proxy has added.
+
+        Args:
+            peer: the address of the connection, which is the answer where no named proxy says more.
+            headers: as in `person`.
+        """
+        if not self.address_header or not self._is_one(peer):
+            return peer
+        # Each proxy adds whom it has it from at the end; what is in front of that, anybody can say.
+        for given in reversed(headers.get(self.address_header, "").split(",")):
+            address = _address(host_name(given.strip()))
+            if address is None:
+                return peer
+            peer = str(address)
+            if not self._is_one(peer):
+                return peer
+        return peer
 
     def person(self, peer: str, headers: Mapping[str, str]) -> Person | None:
         """Who sends a request; None where it comes from elsewhere.
@@ -74,16 +98,25 @@ class Proxies:
             raise NotNamed(why + ", ".join(Role)) from None
 
     def _is_one(self, peer: str) -> bool:
-        try:
-            address = ipaddress.ip_address(peer.partition("%")[0])
-        except ValueError:
-            return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in network for network in self.networks)
+        address = _address(peer)
+        return address is not None and any(address in network for network in self.networks)
+
+
+def _address(text: str) -> Address | None:
+    """An address; of IPv4 in its own form, also where it is written as one of IPv6; else None."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def proxies_of(
-    given: Sequence[str], user_header: str | None, role_header: str | None, role: Role
+    given: Sequence[str],
+    user_header: str | None,
+    role_header: str | None,
+    role: Role,
+    address_header: str | None = None,
 ) -> Proxies | None:
     """The proxies that options name; None where they name none.
 
@@ -92,7 +125,12 @@ def proxies_of(
         ConfigError: an address or the name of a header is none.
     """
     if not given:
-        for option, header in (("--proxy-user", user_header), ("--proxy-role", role_header)):
+        headers = {
+            "--proxy-user": user_header,
+            "--proxy-role": role_header,
+            "--proxy-address": address_header,
+        }
+        for option, header in headers.items():
             if header is not None:
                 raise typer.BadParameter("goes with --proxy", param_hint=option)
         return None
@@ -100,8 +138,8 @@ def proxies_of(
         why = "needs --proxy-user, the header that names people"
         raise typer.BadParameter(why, param_hint="--proxy")
     networks = [_network(each) for each in given]
-    user = _header("--proxy-user", user_header)
-    return Proxies(networks, user, _header("--proxy-role", role_header or ""), role)
+    user, has_role = _header("--proxy-user", user_header), _header("--proxy-role", role_header)
+    return Proxies(networks, user, has_role, role, _header("--proxy-address", address_header))
 
 
 def _network(given: str) -> Network:
@@ -115,8 +153,8 @@ def _network(given: str) -> Network:
     return found
 
 
-def _header(option: str, given: str) -> str:
-    name = given.lower()
+def _header(option: str, given: str | None) -> str:
+    name = (given or "").lower()
     if name and (not _HEADER.fullmatch(name) or name in _TAKEN):
         raise ConfigError(option, given, "can't be such a header", "such as X-Forwarded-User")
     return name
