@@ -73,8 +73,8 @@ class Desk(Protocol[J]):
     def carry_out(self, judged: J, reason: str) -> None:
         """Do it, once; raises SettingError."""
 
-    def stop(self, judged: J) -> None:
-        """End what takes long, as soon as that can be."""
+    def stop(self, judged: J, reason: str, address: str) -> None:
+        """End what takes long, as soon as that can be; raises SettingError, AckfloorError."""
 
 
 class ActingEndpoints(Generic[J]):
@@ -132,15 +132,19 @@ class ActingEndpoints(Generic[J]):
         identity, form = await self._identify(request)
         desk, judged = self._of(request), self._judged(request, identity)
         _refuse_others(judged, identity)
-        if form.get("stop"):
-            desk.stop(judged)
-            return RedirectResponse(path_of(request), 303)
-        reason = form.get("reason")
-        if judged.needs_reason and not reason.strip():
+        stops, reason = form.get("stop"), form.get("reason")
+        if (stops or judged.needs_reason) and not reason.strip():
             return self._shown(request, identity, judged, "say why: others will ask")
+
+        def does() -> None:
+            if stops:
+                desk.stop(judged, reason, origin_of(self._gate, request))
+            else:
+                desk.carry_out(judged, reason)
+
         try:
-            await _apart(desk, lambda: desk.carry_out(judged, reason))
-        except SettingError as exc:
+            await _apart(desk, does)
+        except (AckfloorError, SettingError) as exc:
             return self._shown(request, identity, judged, str(exc))
         return RedirectResponse(path_of(request), 303)
 
@@ -156,6 +160,8 @@ class ActingEndpoints(Generic[J]):
             identity=identity,
             judged=judged,
             carried=carried,
+            # Its page asks why, and is not loaded again under who writes that.
+            stopping=bool(request.query_params.get("stop")),
             why=why,
         )
 

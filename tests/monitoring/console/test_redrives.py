@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -83,6 +84,13 @@ def confirm(console: Console, address: str, reason: str = "the bank is back") ->
     """Confirm it."""
     answer = console.send(address, ("reason", reason))
     assert answer.status == 303, words(answer.text)
+    return answer
+
+
+def stop(console: Console, address: str, reason: str) -> Answer:
+    """Have a job that runs end after its transaction, on the page that asks why."""
+    answer = console.send(f"{address}?stop=yes", ("stop", "yes"), ("reason", reason))
+    assert (answer.status, answer.headers["location"]) == (303, address), words(answer.text)
     return answer
 
 
@@ -198,9 +206,9 @@ def test_a_job_that_is_stopped_is_gone_on_with_by_the_command_line(
     stage.bury([(b"late", b"v", [])])
     confirm(console, address)
     until(lambda: sent(console, address))
-    assert console.send(address, ("stop", "yes")).status == 303
+    stop(console, address, "the bank is down again")
     page = ended(console, address)
-    assert "Stopped: it was told to stop" in page
+    assert "Stopped: it was told to stop (the bank is down again)." in page
     count = stage.sent_once()
     assert 0 < count < 200
     [command] = [
@@ -210,6 +218,42 @@ def test_a_job_that_is_stopped_is_gone_on_with_by_the_command_line(
     resumed = CliRunner().invoke(dlq_app, [*words_, "--yes"])
     assert resumed.exit_code == 0, resumed.output
     assert stage.sent_once() == 200
+
+
+def test_why_a_job_is_stopped_is_asked_and_noted(
+    stage: Stage, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that asks is not loaded again; what can't be noted is not done, and is done once."""
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("rate", "5/s"))
+    confirm(console, address)
+    until(lambda: sent(console, address))
+    refresh, field = '<meta http-equiv="refresh"', 'name="reason"'
+    running, asking = console.ask(address).text, console.ask(f"{address}?stop=yes").text
+    assert [each in running for each in (refresh, field)] == [True, False]
+    assert [each in asking for each in (refresh, field)] == [False, True]
+    for reason, says in (("", "say why"), (" ", "say why"), ("x" * 201, "at most 200")):
+        refused = console.send(f"{address}?stop=yes", ("stop", "yes"), ("reason", reason))
+        assert (refused.status, says in words(refused.text)) == (400, True), words(refused.text)
+        assert field in refused.text
+
+    def away(_log: ActionLog, _note: ActionNote) -> None:
+        raise KafkaUnreachable("may not be written")
+
+    with monkeypatch.context() as without:
+        without.setattr(ActionLog, "write", away)
+        refused = console.send(f"{address}?stop=yes", ("stop", "yes"), ("reason", "INC-17"))
+    assert (refused.status, "it can't be noted" in html.unescape(refused.text)) == (400, True)
+    before = sent(console, address)
+    until(lambda: sent(console, address) > before)
+    for reason in ("INC-17, the bank is down", "again"):
+        stop(console, address, reason)
+    assert "(INC-17, the bank is down)" in ended(console, address)
+    noted_ = [each for each in noted() if stage.dlq in str(each["targets"])]
+    assert sorted(str(each["action"]) for each in noted_) == ["dlq replay", "dlq stop"]
+    [stopped] = [each for each in noted_ if each["action"] == "dlq stop"]
+    assert (stopped["reason"], stopped["state"]) == ("INC-17, the bank is down", "done")
+    arguments: Any = stopped["arguments"]
+    assert (arguments["from"], f"Job {arguments['job']}" in words(running)) == ("127.0.0.1", True)
 
 
 def test_a_job_is_listed_before_its_note_is_read(
@@ -300,7 +344,7 @@ def test_a_silent_job_is_not_ended_at_the_cost_of_another(stage: Stage, console:
     assert (refused.exit_code, "is silent, and job" in str(refused.exception)) == (1, True)
     before = sent(console, address)
     until(lambda: sent(console, address) > before)
-    assert console.send(address, ("stop", "yes")).status == 303
+    stop(console, address, "enough")
     ended(console, address)
 
 

@@ -136,7 +136,7 @@ class Acting:
         with carrying(made, judged.note):
             self._do(order.does, made)
 
-    def stop(self, judged: Judged) -> None:
+    def stop(self, judged: Judged, reason: str, address: str) -> None:
         """There is nothing to end: runs answer within seconds."""
 
     def _do(self, does: Does, carried: Carried) -> None:

@@ -107,5 +107,5 @@ class Cancels:
                 made.job = cancelled(options, judged.topic, judged.job.job, begun.by)
                 ending.counts = {"done": made.job.done, "wanted": made.job.wanted}
 
-    def stop(self, judged: JudgedCancel) -> None:
+    def stop(self, judged: JudgedCancel, reason: str, address: str) -> None:
         """There is nothing to end: it takes seconds."""

@@ -122,7 +122,7 @@ class ChangeDesk:
             with noted(begun, write, job=True) as ending:
                 made.outcome = judged.change.act(runs, ending)
 
-    def stop(self, judged: JudgedChange) -> None:
+    def stop(self, judged: JudgedChange, reason: str, address: str) -> None:
         """There is nothing to end: runs answer within seconds."""
 
 

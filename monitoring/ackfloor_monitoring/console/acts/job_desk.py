@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from ackfloor import SettingError
+from ackfloor import AckfloorError, SettingError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.operations import ActionNote, noted
 from ackfloor.operations.noted import end_by_tallies
 from ackfloor.redrive import Tally, Wanted
-from ackfloor_monitoring.console.acts.first_noted import carrying, writer_of
+from ackfloor_monitoring.console.acts.first_noted import carrying, console_note, writer_of
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -62,6 +62,7 @@ class CarriedJob:
         error: why it was not begun, or failed.
         over: whether it has ended.
         stop: set to end it after its transaction.
+        stopped_for: why somebody had it end; empty where nobody has.
     """
 
     reason: str
@@ -69,6 +70,11 @@ class CarriedJob:
     error: str = ""
     over: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
+    stopped_for: str = ""
+
+    def tell(self, why: str) -> None:
+        """Have its page say that something of it is not noted."""
+        self.error = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +159,42 @@ class JobDesk(ABC, Generic[J]):
             self._cluster.begun_jobs.begin(judged.topic, judged.job)
             self._threads.begin(judged.topic, judged.job, made, lambda: self._run(judged, made))
 
-    def stop(self, judged: J) -> None:
-        """End its job after the transaction under way."""
-        if (carried := self.kept.carried(judged.note.id)) is not None:
-            carried.stop.set()
+    def stop(self, judged: J, reason: str, address: str) -> None:
+        """End its job after the transaction under way, once.
+
+        Args:
+            address: from where.
+
+        Raises:
+            SettingError: the reason is too long.
+            AckfloorError: it can't be noted, and the job goes on.
+        """
+        text = checked_reason("reason", " ".join(reason.split()))
+        carried = self.kept.carried(judged.note.id)
+        with self._threads.beginning:
+            if carried is None or carried.over or carried.stopped_for:
+                return
+            carried.stopped_for = text
+        note = console_note(
+            "dlq stop",
+            judged.note.by,
+            address,
+            target=judged.topic,
+            group=judged.note.group,
+            arguments={"job": judged.job},
+            reason=text,
+        )
+        try:
+            with noted(note, writer_of(self._cluster, carried.tell), job=True):
+                carried.stop.set()
+        except AckfloorError:
+            carried.stopped_for = ""
+            raise
 
     def _run(self, judged: J, carried: CarriedJob) -> None:
         """In its thread: note it, run the job, note how it ended."""
         with carrying(carried, judged.note):
-            write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
+            write = writer_of(self._cluster, carried.tell)
             with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
                 job, wanted = self._begun(judged)
                 carried.tally = job.run(
