@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from starlette.requests import Request
 
@@ -16,6 +16,9 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 FORM_BYTES: Final = 64 * 1024
 PAYLOAD_FORM_BYTES: Final = 256 * 1024
 FORM_FIELDS: Final = 1000
+#: What the login is told of the page that it leads to, and the characters that one may have.
+NEXT: Final = "next"
+_LONGEST_PATH: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,27 @@ def root_of(request: Request) -> str:
 def path_of(request: Request) -> str:
     """The path of a request, from the host on."""
     return quote("/" + request.scope["path"].lstrip("/"))
+
+
+def own_page(path: str) -> str:
+    """The address of a page of the console, below its root; empty for what is none.
+
+    Whoever makes a link to the login may write anything there: it leads to no other host.
+    """
+    if not path.startswith("/c/") or len(path) > _LONGEST_PATH or not path.isprintable():
+        return ""
+    parts = unquote(path.partition("?")[0]).replace("\\", "/").split("/")
+    return "" if {".", ".."} & set(parts) else path
+
+
+def login_for(request: Request) -> str:
+    """The address of the login, which leads to the page that was asked for."""
+    # The path of a form leads to nothing that could be looked at.
+    if request.method != "GET":
+        return "/login"
+    asked, query = path_of(request).removeprefix(root_of(request)), request.url.query
+    path = own_page(f"{asked}?{query}" if query else asked)
+    return f"/login?{urlencode({NEXT: path}, safe='/')}" if path else "/login"
 
 
 async def identified(gate: Gate, request: Request, sent: str) -> Identity:

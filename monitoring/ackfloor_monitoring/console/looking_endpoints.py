@@ -20,7 +20,16 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS, Person, Right
 from ackfloor_monitoring.console.access.shares import SharedResponse, Shares, sent_file
 from ackfloor_monitoring.console.acts.exports import exported
-from ackfloor_monitoring.console.forms import form_of, headers_of, identified, peer_of, root_of
+from ackfloor_monitoring.console.forms import (
+    NEXT,
+    form_of,
+    headers_of,
+    identified,
+    login_for,
+    own_page,
+    peer_of,
+    root_of,
+)
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage, Known, Page
 from ackfloor_monitoring.console.pages.menu import MENU
 from ackfloor_monitoring.console.pages.overview_page import OVERVIEW
@@ -76,7 +85,7 @@ class LookingEndpoints:
     async def login_page(self, request: Request) -> Response:
         """The form that asks for a token."""
         self._gate.refuse_other_hosts(headers_of(request))
-        return self._login(request, 200, "")
+        return self._login(request, 200, "", request.query_params.get(NEXT, ""))
 
     async def log_in(self, request: Request) -> Response:
         """Begin a session, and go to the page that was asked for."""
@@ -86,8 +95,8 @@ class LookingEndpoints:
         except Refused as exc:
             if exc.status == 421:
                 raise
-            return self._login(request, exc.status, str(exc))
-        answer = RedirectResponse(f"{root}/", 303)
+            return self._login(request, exc.status, str(exc), form.get(NEXT))
+        answer = RedirectResponse(root + (own_page(form.get(NEXT)) or "/"), 303)
         answer.set_cookie(
             self._gate.cookie(root),
             secret,
@@ -98,9 +107,18 @@ class LookingEndpoints:
         )
         return answer
 
-    def _login(self, request: Request, status: int, why: str) -> Response:
-        asks = self._gate.asks
-        return rendered(request, "login.html", status, why=why, meanings=MEANINGS, asks=asks)
+    def _login(self, request: Request, status: int, why: str, then: str) -> Response:
+        return rendered(
+            request,
+            "login.html",
+            status,
+            why=why,
+            meanings=MEANINGS,
+            asks=self._gate.asks,
+            then=own_page(then),
+            # A link of another site comes without the cookie; one of our own page brings it.
+            by_link=request.headers.get("sec-fetch-site") == "cross-site",
+        )
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
@@ -283,7 +301,7 @@ class LookingEndpoints:
         """Why; where a login helps, the browser is led to it."""
         status = exc.status if isinstance(exc, Refused) else 500
         if status == 401 and "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse(f"{root_of(request)}/login", 303)
+            return RedirectResponse(root_of(request) + login_for(request), 303)
         return rendered(request, "refused.html", status, why=str(exc))
 
     async def unknown(self, request: Request, exc: Exception) -> Response:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -370,7 +371,8 @@ def test_with_a_token_file_one_logs_in_and_out(run: Run, kafka: Kafka, tmp_path:
     del kafka
     token = add_token(tmp_path / "tokens.toml", "alice:operator")
     with console_of(run.listen, token_file=tmp_path / "tokens.toml") as console:
-        assert console.ask(OVERVIEW).headers["location"] == "/login"
+        led = console.ask(OVERVIEW).headers["location"]
+        assert led == f"/login?next={OVERVIEW}"
         assert console.ask(OVERVIEW, Accept="*/*").status == 401
         assert console.ask(f"{OVERVIEW}/events", Accept="text/event-stream").status == 401
         wrong = console.log_in("guess")
@@ -393,7 +395,34 @@ def test_with_a_token_file_one_logs_in_and_out(run: Run, kafka: Kafka, tmp_path:
             assert foreign.status == 403
             assert console.ask("/logout", "POST", **given).headers["location"] == "/login"
             assert list(events)[-1] == ("over", "log in again")
-        assert console.ask(OVERVIEW, **given).headers["location"] == "/login"
+        assert console.ask(OVERVIEW, **given).headers["location"] == led
+
+
+def test_the_login_leads_to_what_was_asked_for(run: Run, kafka: Kafka, tmp_path: Path) -> None:
+    """With its filters; to a page of the console alone, whatever a link to the login says."""
+    del kafka
+    token = add_token(tmp_path / "tokens.toml", "alice:operator")
+    asked = "/c/kafka/partitions?group=b%26c&x=a+b"
+    with console_of(run.listen, token_file=tmp_path / "tokens.toml") as console:
+        login = console.ask(asked).headers["location"]
+        form = console.ask(login).text
+        [then] = re.findall('name="next" value="([^"]*)"', form)
+        assert html.unescape(then) == asked
+        assert "logged in already" not in form
+        # A link of another site comes without the cookie; its page goes on with it.
+        by_link = console.ask(login, Sec_Fetch_Site="cross-site").text
+        assert f'<a href="{then}">I am logged in already: go on</a>' in by_link
+        wrong = console.send("/login", ("token", "guess"), ("next", asked))
+        assert (wrong.status, f'value="{then}"' in wrong.text) == (401, True)
+        came = console.send("/login", ("token", token), ("next", asked))
+        assert (came.status, came.headers["location"]) == (303, asked)
+        for odd in (
+            "https://evil.example/", "//evil.example/c/", "/\\evil.example/c/", "/login",
+            "/c/../login", "/c/%2e%2e/x", "/c/kafka\n/x", "/c\\..\\x", f"/c/{'x' * 4_000}", SCRIPT,
+        ):  # fmt: skip
+            assert 'name="next"' not in console.ask(f"/login?{urlencode({'next': odd})}").text, odd
+            came = console.send("/login", ("token", token), ("next", odd))
+            assert came.headers["location"] == "/", odd
 
 
 def test_an_open_page_ends_with_its_token(run: Run, kafka: Kafka, tmp_path: Path) -> None:

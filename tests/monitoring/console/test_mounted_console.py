@@ -78,6 +78,11 @@ def with_tokens(tmp_path: Path, *runs: str) -> tuple[ConsoleApp, str]:
 
 def logged_in(console: Console, token: str) -> str:
     """The cookie of who has logged in."""
+    page = "/c/kafka/lanes"
+    login = f"{PREFIX}/login?next={page}"
+    assert console.ask(f"{PREFIX}{page}").headers["location"] == login
+    answer = console.send(f"{PREFIX}/login", ("token", token), ("next", page))
+    assert answer.headers["location"] == f"{PREFIX}{page}"
     answer = console.send(f"{PREFIX}/login", ("token", token))
     assert (answer.status, answer.headers["location"]) == (303, f"{PREFIX}/")
     assert re.search(rf"; Path={PREFIX}(;|$)", answer.headers["set-cookie"])
