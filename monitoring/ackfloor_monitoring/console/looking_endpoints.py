@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 from ackfloor_monitoring.console.access.roles import MEANINGS, Person, Right
-from ackfloor_monitoring.console.access.shares import SharedResponse, Shares, sent_file
+from ackfloor_monitoring.console.access.shares import Busy, SharedResponse, Shares, sent_file
 from ackfloor_monitoring.console.acts.exports import exported
 from ackfloor_monitoring.console.forms import (
     NEXT,
@@ -213,8 +213,7 @@ class LookingEndpoints:
         try:
             while (goes_on := identity.goes_on()) and (left_s := until_s - time.monotonic()) > 0:
                 known = await self._known(page, cluster, asked)
-                context = await self._context(page, cluster, known, identity)
-                text = rendered_part(request, page, context)
+                text = await self._changed(page, cluster, known, identity, request) or sent
                 if text != sent:
                     sent = text
                     yield event("facts", text)
@@ -227,6 +226,16 @@ class LookingEndpoints:
             yield event("again", "") if again else event("over", "log in again")
         except Refused as exc:
             yield event("over", str(exc))
+
+    async def _changed(
+        self, page: Page, cluster: Cluster, known: Known, identity: Identity, request: Request
+    ) -> str:
+        """The changing part as it is now; empty where there is no room to find that out."""
+        try:
+            context = await self._context(page, cluster, known, identity)
+        except Busy:
+            return ""
+        return rendered_part(request, page, context)
 
     async def _newer(self, cluster: Cluster, known: Known, patience_s: float) -> None:
         """Wait until something newer than that is known, so long, or until the console ends."""
@@ -261,10 +270,9 @@ class LookingEndpoints:
     async def _context(
         self, page: Page, cluster: Cluster, known: Known, identity: Identity
     ) -> dict[str, Any]:
-        if page.asks_index:
-            facts = await asyncio.to_thread(page.facts, cluster, known)
-        else:
-            facts = page.facts(cluster, known)
+        look = partial(page.facts, cluster, known)
+        # What reads the index costs as much as a search, and is bounded as one.
+        facts = await self._searches.answer(look, identity.person) if page.asks_index else look()
         return {
             "identity": identity,
             "acts": identity.person.may(Right.act),

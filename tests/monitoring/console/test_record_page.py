@@ -34,7 +34,7 @@ from ackfloor_monitoring.console.pages.partitions.ack_cells import (
     ParkedOffset,
     ack_map,
 )
-from ackfloor_monitoring.console.reads import cluster_facts
+from ackfloor_monitoring.console.reads import cluster_facts, searches
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
 from ackfloor_monitoring.console.reads.partition_facts import PartitionFacts
@@ -349,6 +349,23 @@ def test_a_record_page_is_renewed(source: DeadLetterSource, serve: Serve, kafka:
     with serve() as console, console.events(f"{RECORD}/7/events") as events:
         assert any("It waits in" in text for _, text in events)
         knows(kafka, at("orders", 50), at(FIRST, 1))
+        assert any("It is worked off" in text for _, text in events)
+
+
+def test_pages_that_read_the_index_are_bounded_as_searches(
+    source: DeadLetterSource, serve: Serve, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is open is renewed when there is room again, and goes on until then."""
+    source.park(origin_offset=7)
+    knows(kafka, at("orders", 50), at(FIRST, 0))
+    with serve() as console, console.events(f"{RECORD}/7/events") as events:
+        assert any("It waits in" in text for _, text in events)
+        with monkeypatch.context() as crowded:
+            crowded.setattr(searches, "MOST_WAITING", 0)
+            for path in (f"{RECORD}/7", PARTITION):
+                refused = console.ask(path)
+                assert (refused.status, "too many searches" in refused.text) == (503, True), path
+            knows(kafka, at("orders", 50), at(FIRST, 1))
         assert any("It is worked off" in text for _, text in events)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person, Role
-from ackfloor_monitoring.console.access.shares import Shares
-from ackfloor_monitoring.console.reads.searches import EACH_WAITING, Searches
+from ackfloor_monitoring.console.access.shares import Busy, Shares
+from ackfloor_monitoring.console.reads import searches as searches_
+from ackfloor_monitoring.console.reads.searches import AT_ONCE, EACH_AT_ONCE, EACH_WAITING, Searches
 
 ANN, BOB, EVE = (Person(name, Role.reader) for name in ("ann", "bob", "eve"))
 
@@ -35,6 +37,34 @@ def test_a_share_is_given_back_whatever_happens() -> None:
     with pytest.raises(LookupError):
         fail()
     assert not shares._of
+
+
+def test_one_person_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while nobody waits any more for what theirs do: a thread ends when its search does."""
+    monkeypatch.setattr(searches_, "PATIENCE_S", 0.2)
+
+    async def ask() -> None:
+        searches, ends, begun = Searches(), threading.Event(), list[str]()
+
+        def search(name: str) -> bool:
+            begun.append(name)
+            return ends.wait(60)
+
+        many = [searches.answer(partial(search, "ann"), ANN) for _ in range(EACH_WAITING)]
+        for late in await asyncio.gather(*many, return_exceptions=True):
+            assert isinstance(late, Busy)
+            assert late.status == 504
+        monkeypatch.setattr(searches_, "PATIENCE_S", 60.0)
+        assert EACH_AT_ONCE < AT_ONCE
+        assert begun == ["ann"] * EACH_AT_ONCE
+        hers = asyncio.create_task(searches.answer(lambda: "ann's", ANN))
+        assert await searches.answer(lambda: "bob's", BOB) == "bob's"
+        assert not hers.done()
+        ends.set()
+        assert await hers == "ann's"
+        assert len(begun) == EACH_AT_ONCE, "what nobody waited for any more was begun"
+
+    asyncio.run(ask())
 
 
 def test_one_person_leaves_searches_to_others() -> None:

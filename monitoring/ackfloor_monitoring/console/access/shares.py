@@ -20,6 +20,10 @@ from ackfloor_monitoring.console.access.roles import Person
 PIECE_BYTES: Final = 64 * 1024
 
 
+class Busy(Refused):
+    """What did not come in for now: the same may, a moment later."""
+
+
 class Shares:
     """Counts what is under way; all methods belong to one event loop.
 
@@ -43,12 +47,12 @@ class Shares:
             each: of one person.
 
         Raises:
-            Refused: there would be more than that.
+            Busy: there would be more than that.
         """
         if self._of.total() >= most:
-            raise Refused(503, f"too many {self._what} at once: {self._fix}")
+            raise Busy(503, f"too many {self._what} at once: {self._fix}")
         if self._of[person.name] >= each:
-            raise Refused(429, f"{person.name} has {each} {self._what} at once: {self._fix}")
+            raise Busy(429, f"{person.name} has {each} {self._what} at once: {self._fix}")
         self._of[person.name] += 1
         try:
             yield

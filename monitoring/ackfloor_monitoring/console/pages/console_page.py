@@ -78,7 +78,7 @@ class Page:
         facts: what the template shows; may raise Refused.
         asks_kafka: whether it shows what Kafka says.
         asks_actions: whether it shows what operators did.
-        asks_index: whether it reads the index: `facts` may block then.
+        asks_index: whether it reads the index: `facts` may block then, and is a search.
         below: what of its address follows `path`, with parts in braces.
         template: of the part that changes; "" where it is named like `path`.
     """
