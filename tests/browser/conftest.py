@@ -22,6 +22,8 @@ from tests.processes import leave_untraced
 from tests.structure.sources import REPOSITORY
 
 CHROMIUM = shutil.which("chromium")
+#: The name of a site of somebody else's, which the browser finds on this machine.
+OTHER_SITE = "elsewhere.test"
 _WINDOWS = pytest.StashKey[list[Window]]()
 
 
@@ -60,7 +62,8 @@ def chromium() -> Iterator[Browser]:
     """One browser for a file's tests; each has windows of its own."""
     with sync_playwright() as playwright:
         # Its sandbox needs rights that containers do not have; it sees our own pages alone.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        args = ["--no-sandbox", f"--host-resolver-rules=MAP {OTHER_SITE} 127.0.0.1"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=args)
         yield browser
         browser.close()
 
