@@ -133,7 +133,7 @@ class IndexFile:
         if not wanted.items() <= self._said().items():
             self.throw_away()
             self._create(wanted)
-        found = sqlite3.connect(self.path, PATIENCE_S, isolation_level=None)
+        found = sqlite3.connect(self.path, timeout=PATIENCE_S, isolation_level=None)
         # What a crash of the machine loses is read again.
         found.execute("pragma synchronous = off")
         found.execute("pragma cache_size = -65536")
@@ -142,7 +142,7 @@ class IndexFile:
     def to_read(self) -> sqlite3.Connection:
         """A connection that only reads; raises sqlite3.Error where there is nothing to read yet."""
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
-        found = sqlite3.connect(uri, PATIENCE_S, isolation_level=None, uri=True)
+        found = sqlite3.connect(uri, timeout=PATIENCE_S, isolation_level=None, uri=True)
         found.execute("pragma query_only = on")
         # Reading all takes half the time where pages are not copied first.
         found.execute(f"pragma mmap_size = {MAPPED_BYTES}")
@@ -158,7 +158,7 @@ class IndexFile:
         if not self.path.exists():
             return {}
         try:
-            with closing(sqlite3.connect(self.path, PATIENCE_S)) as connection:
+            with closing(sqlite3.connect(self.path, timeout=PATIENCE_S)) as connection:
                 return dict(connection.execute("select name, value from meta"))
         except sqlite3.DatabaseError:
             return {}
@@ -166,7 +166,7 @@ class IndexFile:
     def _create(self, said: dict[str, str]) -> None:
         # SQLite gives the files beside it the same permissions.
         os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with closing(sqlite3.connect(self.path, PATIENCE_S)) as connection:
+        with closing(sqlite3.connect(self.path, timeout=PATIENCE_S)) as connection:
             connection.executescript(_TABLES)
             with connection:
                 connection.executemany("insert into meta values (?, ?)", said.items())
