@@ -449,9 +449,9 @@ def _check_results(spec: HandlerSpec) -> None:
     if spec.to is None:
         return
     topic = spec.to.topic
-    if spec.executor == "process":
+    if spec.executor == "process" and not spec.exactly_once:
         why = "a process handler has no producer, so it can't wait for the confirmation"
-        fix = 'leave out executor="process", or return nothing and publish in another handler'
+        fix = 'write output="exactly_once", or leave out executor="process"'
         raise _refuse(spec.name, "to", topic, why, fix)
     if spec.manual:
         why = (

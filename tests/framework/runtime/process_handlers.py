@@ -260,6 +260,11 @@ def use_state(value: str, state: State) -> None:
     note(state.folder, "used", f"{os.getpid()} {state.pid} {value}")
 
 
+def double(value: str) -> str:
+    """A result."""
+    return 2 * value
+
+
 def fail_one(value: str) -> None:
     """Fail, with what must not be logged."""
     raise ValueError(f"no card 4242-4242: {value}")

@@ -18,15 +18,17 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, cast
 
 from ackfloor.app import App, refuse_publish
 from ackfloor.declare.codec import make_decoder
-from ackfloor.declare.signature import read_signature, yielded_type
+from ackfloor.declare.signature import Signature, read_signature, yielded_type
 from ackfloor.runtime.calls.invoke import Invocation, bind
 from ackfloor.runtime.calls.invoke_batch import bind_batch
+from ackfloor.runtime.calls.results import Results
 from ackfloor.runtime.calls.tracing import spans_of
 from ackfloor.runtime.executors.event_loop import EventLoopThread
 from ackfloor.runtime.executors.lifespan import Lifespan
@@ -63,45 +65,60 @@ def _leave_signals_to_the_worker() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
+def _imported(pieces: Mapping[str, bytes]) -> dict[str, Any]:
+    """What the worker has sent of the handler, its function first; `report` is for who reports."""
+    found = {name: pickle.loads(one) for name, one in pieces.items() if name != "report"}  # noqa: S301 -- sent by the worker
+    for name in ("middleware", "dead_letter_on"):
+        found[name] = tuple(pickle.loads(one) for one in found[name])  # noqa: S301
+    return found
+
+
 def _begin(
     plan: Plan, events: EventLoopThread, broke: Callable[[BaseException], None]
 ) -> tuple[Invocation, Lifespan]:
     """Import the handler, and enter the lifespan where the handler takes its state."""
-    pieces = plan["pieces"]
-
-    def piece(name: str) -> Any:
-        return pickle.loads(pieces[name])  # noqa: S301 -- sent by the worker
-
-    def each(name: str) -> tuple[Any, ...]:
-        return tuple(pickle.loads(one) for one in piece(name))  # noqa: S301
-
-    function, lifespan = piece("function"), piece("lifespan")
-    middleware, dead_letter_on = each("middleware"), each("dead_letter_on")
-    name = plan["handler"]
+    pieces = _imported(plan["pieces"])
+    lifespan = pieces["lifespan"]
     if plan["log"] is not None:
         set_up_logging(*plan["log"])
-    state_type = None if lifespan is None else yielded_type(lifespan)
-    signature = read_signature(function, handler=name, state_type=state_type, batch=plan["batch"])
-    field = f"handlers.{name}.{signature.value_param or 'value'}"
-    decode = make_decoder(
-        signature.value_type, signature.accepts_null, decoder=piece("decoder"), field=field
+    signature = read_signature(
+        pieces["function"],
+        handler=plan["handler"],
+        state_type=None if lifespan is None else yielded_type(lifespan),
+        batch=plan["batch"],
+        results=pieces["to"] is not None,
     )
     app = App(plan["group"], mode=cast("Any", plan["mode"]))
     entered = Lifespan(None if lifespan is None else lambda: lifespan(app), events, broke)
     if lifespan is not None:
         events.start()
     state = entered.enter()
-    if plan["batch"]:
-        invocation = bind_batch(
-            name, function, signature, decode, dead_letter_on=dead_letter_on, state=state
-        )
-    else:
-        call = bind(function, signature, decode, state=state, middleware=middleware)
-        invocation = Invocation(name, call, False, False, dead_letter_on)
     spans = spans_of(plan["group"], plan["redaction"])
+    results = None
+    if pieces["to"] is not None:
+        # They go to the worker with the answer (`Child`): nothing is written here.
+        trace_of = nullcontext if spans is None else spans.trace_of
+        results = Results(pieces["to"], app.write, trace_of)
+    invocation = _bound(plan, pieces, signature, {"state": state, "results": results})
     if spans is not None:
         invocation = spans.around(invocation, batch=plan["batch"])
     return invocation, entered
+
+
+def _bound(
+    plan: Plan, pieces: Mapping[str, Any], signature: Signature, given: Mapping[str, Any]
+) -> Invocation:
+    """The handler's call."""
+    name, function = plan["handler"], pieces["function"]
+    field = f"handlers.{name}.{signature.value_param or 'value'}"
+    decode = make_decoder(
+        signature.value_type, signature.accepts_null, decoder=pieces["decoder"], field=field
+    )
+    dead_letter_on = pieces["dead_letter_on"]
+    if plan["batch"]:
+        return bind_batch(name, function, signature, decode, dead_letter_on=dead_letter_on, **given)
+    call = bind(function, signature, decode, middleware=pieces["middleware"], **given)
+    return Invocation(name, call, False, False, dead_letter_on)
 
 
 def _watch_lifespan(broken: queue.SimpleQueue[BaseException], child: Child) -> None:

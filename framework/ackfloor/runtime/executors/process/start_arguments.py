@@ -11,11 +11,12 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from ackfloor.app import App
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.declare.registration import HandlerSpec
+from ackfloor.declare.result_topic import To
 from ackfloor.declare.signature import Signature
 from ackfloor.errors import ConfigError
 from ackfloor.runtime.logging.logs import LogSettings, log_settings
@@ -72,11 +73,20 @@ def plan_of(
             "function": _pickled(f"{field}.executor", spec.function),
             "middleware": _each(f"{field}.middleware", (*app.middleware, *spec.middleware)),
             "decoder": _pickled(f"{field}.decoder", spec.decoder),
+            "to": _results(f"{field}.to", spec.to),
             "dead_letter_on": _each(f"{field}.dead_letter_on", spec.dead_letter_on),
             "lifespan": _pickled("lifespan", lifespan),
             "report": _pickled("process_report", report),
         },
     )
+
+
+def _results(field: str, to: To[Any] | None) -> bytes:
+    """Where the results go; its functions by themselves first, for the error to name them."""
+    if to is not None:
+        _pickled(f"{field}.key", to.key)
+        _pickled(f"{field}.headers", to.headers)
+    return pickle.dumps(to)
 
 
 def _each(field: str, values: tuple[object, ...]) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ackfloor import App, ConfigError, RetryPolicy, StartError
+from ackfloor import App, ConfigError, RetryPolicy, StartError, To
 from ackfloor.core.messages.events import DeliveryTimedOut, RecordDiscarded
 from ackfloor.core.parking.topic_names import dlq_topic
 from ackfloor.core.records.envelope import read_envelope
@@ -555,6 +555,18 @@ def test_what_another_process_can_not_have_is_refused_at_the_start(
     with pytest.raises(ConfigError) as refused:
         plan_of(app, spec, read_signature(spec.function, handler=spec.name))
     assert field in str(refused.value)
+    assert "another process can't import it" in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["key", "headers"])
+def test_a_function_of_results_that_another_process_can_not_have_is_refused(option: str) -> None:
+    """By its name."""
+    to: Any = To("bills", **{option: lambda result: result})
+    app = app_of(handlers.double, output="exactly_once", to=to)
+    (spec,) = app.handlers
+    with pytest.raises(ConfigError) as refused:
+        plan_of(app, spec, read_signature(spec.function, handler=spec.name, results=True))
+    assert f"handlers.handle.to.{option}=" in str(refused.value)
     assert "another process can't import it" in str(refused.value)
 
 
