@@ -439,6 +439,7 @@ PROMISES: tuple[Promise, ...] = (
         ),
         (
             "test_no_kill_loses_or_doubles_an_output",
+            "test_a_leader_that_is_killed_neither_loses_nor_doubles_an_output",
             "test_outputs_are_there_once_with_their_acknowledgement",
             "test_a_rebalance_under_load_doubles_no_output",
         ),
