@@ -97,8 +97,7 @@ class Handlers:
         act = self._watch.started(self._life, delivery)
         uid = self._watch.uid_of(delivery)
         for output in outputs_of(plan, uid, self._watch.starts[uid], delivery.key):
-            topic, key, value, headers, _ = output
-            delivery.publish(topic, value, key=key, headers=headers)
+            delivery.publish(output.topic, output.value, key=output.key, headers=output.headers)
         return act
 
     def _takes_s(self, act: Act) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,6 +16,8 @@ from ackfloor.core.records.record import Headers
 
 #: What Kafka takes as the name of a topic (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+#: Of arguments; a union would be made anew for each call.
+_KEY = (bytes, str, type(None))
 #: A partition is a number of 32 bits with a sign.
 MOST_PARTITIONS = 2**31
 
@@ -47,24 +50,40 @@ def make_output(topic: Any, value: Any, key: Any, headers: Any, partition: Any) 
     """
     if not isinstance(topic, str):
         raise TypeError(f"delivery.publish(topic={topic!r}): pass the name of a topic")
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+    if not _is_name(topic):
         raise ValueError(
             f"delivery.publish(topic={topic!r}): no topic has that name; pass 1 to 249 of the "
             "letters a-z and A-Z, digits, '.', '_' and '-'"
         )
-    if not isinstance(key, bytes | str | None):
+    if not isinstance(key, _KEY):
         raise TypeError(f"delivery.publish(key={key!r}): pass bytes, text or None")
-    if not isinstance(partition, int | None) or isinstance(partition, bool):
+    if partition is not None:
+        _check_partition(partition)
+    raw_key = key.encode() if isinstance(key, str) else key
+    return Output(topic, raw_key, encode(value), _headers_of(headers), partition)
+
+
+@lru_cache(1_000)
+def _is_name(topic: str) -> bool:
+    """Whether a topic may be called so; a handler has few, and publishes to them often."""
+    return _TOPIC.fullmatch(topic) is not None and topic not in {".", ".."}
+
+
+def _check_partition(partition: Any) -> None:
+    if not isinstance(partition, int) or isinstance(partition, bool):
         raise TypeError(f"delivery.publish(partition={partition!r}): pass a number, or None")
-    if partition is not None and not 0 <= partition < MOST_PARTITIONS:
+    if not 0 <= partition < MOST_PARTITIONS:
         raise ValueError(
             f"delivery.publish(partition={partition!r}): pass the number of a partition of the "
             "topic, or None"
         )
+
+
+def _headers_of(headers: Any) -> Headers:
+    if headers == ():
+        return ()
     # Of a delivery's headers this one names the record that was delivered, and no other one.
-    pairs = tuple(pair for pair in _checked(headers) if pair[0] != IDEMPOTENCY_KEY)
-    raw_key = key.encode() if isinstance(key, str) else key
-    return Output(topic, raw_key, encode(value), pairs, partition)
+    return tuple(pair for pair in _checked(headers) if pair[0] != IDEMPOTENCY_KEY)
 
 
 def _checked(headers: Any) -> Headers:

@@ -124,13 +124,16 @@ class Completions:
     ) -> list[TrackedDelivery]:
         """Have the outputs of handled records written; returns the records that have none."""
         settled: list[TrackedDelivery] = []
+        publishing: list[TrackedDelivery] = []
         for delivery in handled:
             outputs = delivery.outputs
             if outputs is None or not (outputs.items or outputs.too_large):
                 settled.append(delivery)
-                continue
-            self._breakers.succeeded(delivery, now)
-            self._outbox.put_out(delivery, now)
+            else:
+                publishing.append(delivery)
+        if publishing:
+            self._breakers.succeeded(publishing, now)
+            self._outbox.put_out(publishing, now)
         return settled
 
     def _lanes_go_on(self, handler: HandlerState, ended: Sequence[TrackedDelivery]) -> None:
@@ -179,7 +182,7 @@ class Completions:
         if isinstance(outcome, Discarded):
             self._state.settle(delivery)
             self._lanes_go_on(assignment.handler, (delivery,))
-            self._breakers.succeeded(delivery, now)
+            self._breakers.succeeded((delivery,), now)
             self._state.events.append(
                 RecordDiscarded(
                     assignment.source_topic,

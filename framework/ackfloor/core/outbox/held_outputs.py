@@ -20,14 +20,15 @@ the queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ackfloor.core.parking.output_write import OutputWrite, lane_name, output_writes
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.records.outcomes import Rejected, judge
-from ackfloor.core.records.output import OUTPUT_TOO_LARGE, Output
+from ackfloor.core.records.output import OUTPUT_TOO_LARGE
 from ackfloor.core.records.record import Failure, Now
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
+from ackfloor.core.state.assignment import Assignment
 from ackfloor.core.state.worker_state import WorkerState
 
 
@@ -39,35 +40,53 @@ class HeldOutputs:
     def __init__(self, state: WorkerState) -> None:
         self._state = state
 
-    def take(self, delivery: TrackedDelivery, outputs: Sequence[Output], now: Now) -> OutputWrite:
-        """Take the outputs of a handled record over; returns what is to be written."""
-        write = output_writes(delivery, outputs, now.mono_s)
-        assignment = delivery.assignment
-        delivery.size += write.held
-        assignment.open_bytes += write.held
-        self._state.flow.add(0, write.held, 0, tier=assignment.tier_s is not None)
+    def take(self, deliveries: Sequence[TrackedDelivery], now: Now) -> list[PendingWrite]:
+        """Take the outputs of a partition's handled records over; returns what is to be written."""
+        held, writes = 0, list[PendingWrite]()
+        for delivery in deliveries:
+            outputs = delivery.outputs
+            assert outputs is not None, "who has outputs has begun them"
+            # A thread that its handler has left behind may publish now: what it adds is too late.
+            items = tuple(outputs.items)
+            if outputs.too_large:
+                writes.append(self.reject(delivery, outputs.too_large, now))
+                continue
+            write = output_writes(delivery, items, now.mono_s)
+            delivery.size += write.held
+            held += write.held
+            writes.append(write)
+        self._hold(deliveries[0].assignment, held)
+        return writes
+
+    def _hold(self, assignment: Assignment, size: int) -> None:
+        """So many bytes more are held for records of a partition."""
+        assignment.open_bytes += size
+        self._state.flow.add(0, size, 0, tier=assignment.tier_s is not None)
         handler = assignment.handler
         was_full = handler.outputs_full
-        self._held(delivery, write.held)
+        self._held(assignment, size)
         if handler.outputs_full and not was_full:
             self._state.take_back(handler)
-        return write
 
     @staticmethod
-    def _held(delivery: TrackedDelivery, size: int) -> None:
-        """So many more bytes of outputs are held for a record; negative: less."""
-        delivery.assignment.outputs_held += size
-        delivery.assignment.handler.outputs_held += size
+    def _held(assignment: Assignment, size: int) -> None:
+        """So many more bytes of outputs are held for records of a partition; negative: less."""
+        assignment.outputs_held += size
+        assignment.handler.outputs_held += size
 
-    def written(self, write: OutputWrite) -> None:
-        """The outputs of a record are written, and with them the commit that settles it."""
-        delivery = write.delivery
-        stats = delivery.assignment.stats
-        # Its breaker has counted it when its handler returned.
-        stats.acked.insert(stats.noted, delivery)
-        stats.noted += 1
-        self._held(delivery, -write.held)
-        self._state.settle(delivery)
+    def written(self, writes: Iterable[OutputWrite]) -> None:
+        """The outputs of records are written, and with them the commits that settle them."""
+        of: dict[Assignment, list[OutputWrite]] = {}
+        for write in writes:
+            of.setdefault(write.delivery.assignment, []).append(write)
+        for assignment, written in of.items():
+            deliveries = [write.delivery for write in written]
+            stats = assignment.stats
+            # Their breaker has counted them when their handlers returned.
+            stats.acked[stats.noted : stats.noted] = deliveries
+            stats.noted += len(deliveries)
+            self._held(assignment, -sum([write.held for write in written]))
+            self._state.settle_all(assignment, deliveries)
         # Not left to the next read or answer: while everything is paused there may be none.
         self._state.unbalanced = self._state.flow.any_paused
 
@@ -75,7 +94,7 @@ class HeldOutputs:
         """The outputs of a record are not to be written: they are held no longer."""
         delivery = write.delivery
         delivery.size -= write.held
-        self._held(delivery, -write.held)
+        self._held(delivery.assignment, -write.held)
         delivery.assignment.open_bytes -= write.held
         self._state.flow.sub(0, write.held)
 

@@ -7,7 +7,7 @@ record stays open, and it is reported as a fault until it is written, also durin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from ackfloor.core.messages.commands import Publish
@@ -115,21 +115,16 @@ class Outbox:
         if self.transactions is None:
             self._publish(self._state.parking.held(write, now), now)
 
-    def put_out(self, delivery: TrackedDelivery, now: Now) -> None:
-        """Write the outputs of a handled record, in the transaction that settles it.
+    def put_out(self, deliveries: Sequence[TrackedDelivery], now: Now) -> None:
+        """Write the outputs of a partition's handled records, each in what settles its record.
 
         Raises:
             RuntimeError: the outbox writes in no transactions.
         """
         if self.transactions is None:
             raise RuntimeError("outputs are written in transactions, and the outbox has none")
-        outputs = delivery.outputs
-        # A thread that its handler has left behind may publish now: what it adds is too late.
-        items = () if outputs is None else tuple(outputs.items)
-        if outputs is not None and outputs.too_large:
-            self._publish(self._outputs.reject(delivery, outputs.too_large, now), now)
-        else:
-            self._publish(self._outputs.take(delivery, items, now), now)
+        for write in self._outputs.take(deliveries, now):
+            self._publish(write, now)
 
     def _publish(self, write: PendingWrite, now: Now, *, first: bool = False) -> None:
         write.delivery.assignment.parking += 1
@@ -151,10 +146,6 @@ class Outbox:
         delivery = write.delivery
         self._forget_write(write)
         if delivery.assignment.closed:
-            return
-        if isinstance(write, OutputWrite):
-            self._outputs.written(write)
-            self._state.faults.clear(FAULT, write)
             return
         delivery.assignment.end(delivery)
         if write.late:
@@ -274,8 +265,11 @@ class Outbox:
 
     def _all_published(self, transaction: Transaction, now: Now) -> None:
         leading = set(transaction.led.values())
+        outputs = [write for write in transaction.queued if isinstance(write, OutputWrite)]
+        self._forget(outputs)
+        self._outputs.written([w for w in outputs if not w.delivery.assignment.closed])
         for write in transaction.writes:
-            if isinstance(write, OutputWrite) and write in transaction.led:
+            if isinstance(write, OutputWrite):
                 continue
             if write not in leading:
                 # Nothing of it is left to be written: its record is settled.

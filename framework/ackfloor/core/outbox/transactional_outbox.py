@@ -56,8 +56,8 @@ from ackfloor.core.state.commit_schedule import (
 )
 from ackfloor.core.state.worker_state import WorkerState
 
-#: Records of one transaction.
-MOST_WRITES = 500
+#: Records of one transaction. What its four requests cost is shared by so many at most.
+MOST_WRITES = 2_000
 #: Bytes of their values: ten seconds is all the time that a transaction has.
 MOST_BYTES = 32 * 1024 * 1024
 #: Partitions of one: each may have 4,095 bytes of metadata, and a batch has 1 MiB by default.
@@ -201,10 +201,11 @@ class Transactions:
                 self._state.parking.address(write, now)
             parts = together(write)
             writes += parts
-            led.update(dict.fromkeys(parts[1:], write))
+            if len(parts) > 1:
+                led.update(dict.fromkeys(parts[1:], write))
         along = {TopicPartition(p.topic, p.partition) for p in positions}
-        for write in queued:
-            along.discard(TopicPartition(write.delivery.topic, write.delivery.partition))
+        for assignment in {write.delivery.assignment for write in queued}:
+            along.discard(TopicPartition(assignment.topic, assignment.partition))
         for position in positions:
             commit = self._state.assignments[position.topic, position.partition].commit
             commit.outstanding = commit.transacting = True
@@ -224,11 +225,12 @@ class Transactions:
         while queue and count < MOST_WRITES:
             write = queue.popleft()
             group, lane = self._group(write, now), lane_of(write)
+            committed = self._committed_with(write)
             if (
-                not self._may_go(write, now)
+                not self._may_go(write, committed, now)
                 or (chosen and group != chosen_group)
                 or (lane is not None and lane in held)
-                or len(partitions.union(self._committed_with(write))) > MOST_PARTITIONS
+                or not _have_room(partitions, committed)
             ):
                 passed_over.append(write)
                 held.add(lane)
@@ -240,7 +242,7 @@ class Transactions:
                 break
             chosen_group = group
             chosen.append(write)
-            partitions.update(self._committed_with(write))
+            partitions.update(committed)
             if write in self._oversized:
                 break
         queue.extendleft(reversed(passed_over))
@@ -248,24 +250,24 @@ class Transactions:
 
     def _group(self, write: PendingWrite, now: Now) -> str:
         """Only writes of the same group may share a transaction."""
-        if write in self._oversized:
+        if self._oversized and write in self._oversized:
             return f"only {id(write)}"
         if not self._suspects:
             return ""
         topics = targets(write, self._state.parking, now)
         return " ".join(topic for topic in topics if topic in self._suspects)
 
-    def _may_go(self, write: PendingWrite, now: Now) -> bool:
-        assignment = write.delivery.assignment
+    def _may_go(self, write: PendingWrite, committed: Iterable[Assignment], now: Now) -> bool:
         if write.retry_at_s > now.mono_s:
             return False
-        if any(a.commit.outstanding or a.commit.in_doubt for a in self._committed_with(write)):
-            return False
+        for assignment in committed:
+            if assignment.commit.outstanding or assignment.commit.in_doubt:
+                return False
         if self._unwritable:
             topics = targets(write, self._state.parking, now)
             if not self._unwritable.keys().isdisjoint(topics):
                 return False
-        return self._too_far.get(assignment, 0.0) <= now.mono_s
+        return self._too_far.get(write.delivery.assignment, 0.0) <= now.mono_s
 
     def _committed_with(self, write: PendingWrite) -> tuple[Assignment, ...]:
         """The partitions that are committed with a write: its own, and its lane's others."""
@@ -393,6 +395,14 @@ class Transactions:
             for write in transaction.queued
             if write not in refused or (refused[write][1].too_large and transaction.batched)
         ]
+
+
+def _have_room(partitions: set[Assignment], more: tuple[Assignment, ...]) -> bool:
+    """Whether a transaction has room for the commits of these partitions as well."""
+    # Mostly they are far from the limit, and then nothing is to be put together.
+    if len(partitions) + len(more) <= MOST_PARTITIONS:
+        return True
+    return len(partitions.union(more)) <= MOST_PARTITIONS
 
 
 def _beyond(

@@ -78,5 +78,5 @@ def output_writes(
         for output in outputs
     ]
     first.rest = tuple(rest)
-    first.held = sum([output.size for output in outputs])
+    first.held = outputs[0].size if not rest else sum([output.size for output in outputs])
     return first

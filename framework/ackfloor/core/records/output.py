@@ -8,7 +8,7 @@ carry: they are never split.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from ackfloor.core.records.record import Headers
 
@@ -25,11 +25,13 @@ class OutputTooLarge(Exception):
     """The outputs of one record are more than one transaction may hold."""
 
 
-class Output(NamedTuple):
+@dataclass(slots=True)
+class Output:
     """One record to write.
 
     Attributes:
         partition: the target partition, None to let the producer choose by the key.
+        size: about how many bytes it takes.
     """
 
     topic: str
@@ -37,12 +39,14 @@ class Output(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     partition: int | None = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes."""
-        own = sum([len(name) + len(text or b"") for name, text in self.headers])
-        return OVERHEAD + len(self.key or b"") + len(self.value or b"") + own
+    def __post_init__(self) -> None:
+        # Here, because all that holds and bounds outputs asks for it.
+        size = OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        for name, text in self.headers:
+            size += len(name) + len(text or b"")
+        self.size = size
 
 
 class Outputs:

@@ -19,7 +19,7 @@ K6  a breaker closes when its handler has recovered, when nothing but redeliveri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from ackfloor.core.breaker.rule import TOGETHER, Forced
@@ -68,18 +68,21 @@ class Breakers:
             if len(acked) == noted:
                 continue
             stats.noted = len(acked)
-            handler = self._state.handlers[stats.handler]
-            breaker = handler.circuit.breaker
-            if not (breaker.is_open or breaker.run_length()):
-                # Nothing to clear: the last success is enough.
-                self._succeeded(handler, acked[-1], now)
-                continue
-            for delivery in acked[noted:]:
-                self._succeeded(handler, delivery, now)
+            self._all_succeeded(self._state.handlers[stats.handler], acked[noted:], now)
 
-    def succeeded(self, delivery: TrackedDelivery, now: Now) -> None:
-        """A handler discarded a record, or handled one that is not settled yet."""
-        self._succeeded(delivery.assignment.handler, delivery, now)
+    def succeeded(self, deliveries: Sequence[TrackedDelivery], now: Now) -> None:
+        """A handler discarded records, or handled some that are not settled yet; one at least."""
+        self._all_succeeded(deliveries[0].assignment.handler, deliveries, now)
+
+    def _all_succeeded(
+        self, handler: HandlerState, deliveries: Sequence[TrackedDelivery], now: Now
+    ) -> None:
+        breaker = handler.circuit.breaker
+        if not (breaker.is_open or breaker.run_length()):
+            # Nothing to clear: the last success is enough.
+            deliveries = deliveries[-1:]
+        for delivery in deliveries:
+            self._succeeded(handler, delivery, now)
 
     def _succeeded(self, handler: HandlerState, delivery: TrackedDelivery, now: Now) -> None:
         breaker, started_s = handler.circuit.breaker, delivery.started_s

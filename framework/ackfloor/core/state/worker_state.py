@@ -234,12 +234,19 @@ class WorkerState:
 
     def settle(self, delivery: TrackedDelivery) -> None:
         """Settle one record, outside of `Completions`' batches."""
-        assignment = delivery.assignment
-        if assignment.tracker.settle(delivery.record_offset) is not None:
-            self.flow.sub(1, delivery.size)
-            assignment.open_bytes -= delivery.size
-            assignment.withheld.trials.pop(delivery.record_offset, None)
-            self.commits.settled(1)
+        self.settle_all(delivery.assignment, (delivery,))
+
+    def settle_all(self, assignment: Assignment, deliveries: Iterable[TrackedDelivery]) -> None:
+        """Settle those of a partition's records that are open."""
+        settle, trials = assignment.tracker.settle, assignment.withheld.trials
+        settled = [d for d in deliveries if settle(d.record_offset) is not None]
+        size = sum([d.size for d in settled])
+        self.flow.sub(len(settled), size)
+        assignment.open_bytes -= size
+        if trials:
+            for delivery in settled:
+                trials.pop(delivery.record_offset, None)
+        self.commits.settled(len(settled))
 
     def settle_copy(self, delivery: TrackedDelivery) -> None:
         """Settle one of several copies of a record: another is open, or the record is resolved."""
