@@ -1,0 +1,1 @@
+"""What outputs cost in each mode; see `__main__`."""
