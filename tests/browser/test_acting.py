@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.dead_letters import console_with_index
-from tests.browser.window import NARROW, WIDE, Look, Window
+from tests.browser.window import TASTES, Look, Window
 from tests.framework.cli.lanes.test_lanes import Stage as RunStage
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.acting_stage import console, notes, stages
 from tests.monitoring.console.kept_notes import Notes
+from tests.monitoring.console.shown_cluster import Kafka
 from tests.redrive_stage import Stage
 
 __all__ = ["notes", "stages"]
@@ -22,9 +22,11 @@ __all__ = ["notes", "stages"]
 def test_a_lane_is_chosen_moved_and_gone(
     stages: tuple[RunStage, RunStage],
     notes: Notes,
+    kafka: Kafka,
     look: Look,
 ) -> None:
     """What was ticked stays ticked while the page is renewed; then it is gone from it."""
+    del kafka  # for the overview: nobody waits there for a broker
     with console(stages) as served:
         window = look(served.home)
         window.open("/")
@@ -51,7 +53,7 @@ def test_a_lane_is_chosen_moved_and_gone(
     assert notes.written[-1].counts == {"done": 1}
 
 
-@pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
+@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_pages_that_act_can_be_read(
     stages: tuple[RunStage, RunStage],
     look: Look,
@@ -79,7 +81,7 @@ def test_pages_that_act_can_be_read(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_a_cause_is_redriven_in_four_clicks(
     broker: str,
     tmp_path: Path,

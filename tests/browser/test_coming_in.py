@@ -83,28 +83,23 @@ def test_a_wrong_token_is_refused_and_a_right_one_enters(
     assert (window.complaints, window.strange) == ([REFUSED], [])
 
 
-@pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
 def test_the_login_can_be_read(
-    console: Console,
-    look: Look,
-    pictures: Path | None,
-    tmp_path: Path,
-    width: int,
-    scheme: str,
+    console: Console, look: Look, pictures: Path | None, tmp_path: Path
 ) -> None:
     """On a desk and on a phone, dark and light, after a wrong token as well."""
-    window = look(console.home, width=width, height=480, color_scheme=scheme)
-    window.open("/login")
-    window.readable("the login")
-    is_kept = (width, scheme) == (WIDE, "light")
-    window.page.locator("summary").click()
-    window.readable("who gets a token")
-    folder = pictures if is_kept or pictures is None else tmp_path
-    kind = "" if is_kept else f"-{width}-{scheme}"
-    Walk(window, {}, folder).picture(f"console-login{kind}")
-    log_in(window.page, "guess")
-    expect(window.page.get_by_role("alert")).to_contain_text("no such token")
-    window.readable("a wrong token")
+    for width, scheme in product((WIDE, NARROW), ("light", "dark")):
+        window = look(console.home, width=width, height=480, color_scheme=scheme)
+        window.open("/login")
+        window.readable(f"the login, {width} {scheme}")
+        is_kept = (width, scheme) == (WIDE, "light")
+        window.page.locator("summary").click()
+        window.readable(f"who gets a token, {width} {scheme}")
+        folder = pictures if is_kept or pictures is None else tmp_path
+        kind = "" if is_kept else f"-{width}-{scheme}"
+        Walk(window, {}, folder).picture(f"console-login{kind}")
+        log_in(window.page, "guess")
+        expect(window.page.get_by_role("alert")).to_contain_text("no such token")
+        window.readable(f"a wrong token, {width} {scheme}")
 
 
 def test_who_has_logged_out_sees_nothing_more(console: Console, token: str, look: Look) -> None:

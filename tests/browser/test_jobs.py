@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dead_letters import console_with_index
-from tests.browser.window import NARROW, WIDE, Look
+from tests.browser.window import TASTES, Look
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.test_resumes import killed
 from tests.redrive_stage import Stage
@@ -16,7 +16,7 @@ from tests.redrive_stage import Stage
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (NARROW, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_a_job_that_was_killed_goes_on(
     broker: str,
     tmp_path: Path,

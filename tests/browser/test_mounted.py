@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from ackfloor.kafka.client import admin_client
 from ackfloor_monitoring.console import ConsoleCluster, console_app, mounting
 from ackfloor_monitoring.console.pages.menu import MENU
 from tests.browser.window import Look
@@ -14,6 +15,7 @@ from tests.framework.cli.lanes.test_lanes import Stage
 from tests.monitoring.console.acting_stage import notes, stages
 from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.mounted_console import PREFIX, cluster, outer_app, served
+from tests.monitoring.console.shown_cluster import Kafka
 from tests.monitoring.console.test_mounted_console import URL, ann, followed
 
 __all__ = ["followed", "notes", "stages"]
@@ -33,12 +35,16 @@ document.getElementById("drawn").textContent = `${origin}: ${found.join(", ")}`;
 def test_all_pages_and_an_action_are_below_the_path(
     stages: tuple[Stage, Stage],
     notes: Notes,
+    kafka: Kafka,
     look: Look,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """News come again and again; the report's script draws, and has no origin."""
+    del kafka
     monkeypatch.setattr(mounting, "EVENTS_S", 1.0)
+    # There is no broker: the pages that ask one themselves say so a little sooner.
+    monkeypatch.setattr(admin_client, "PATIENCE_S", 0.1)
     first, report = stages[0].listen, tmp_path / "failures.html"
     report.write_text(REPORT)
     settings = cluster().settings

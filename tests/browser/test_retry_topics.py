@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from ackfloor_monitoring.console.access.roles import Role
-from tests.browser.window import NARROW, WIDE, Look
+from tests.browser.window import TASTES, Look
 from tests.monitoring.console.served_console import console_of
 from tests.monitoring.console.waiting_stage import WaitingStage, run_of
 
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(("width", "scheme"), [*product((WIDE, NARROW), ("light", "dark"))])
+@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_what_waits_is_made_due(
     broker: str,
     tmp_path: Path,

@@ -19,6 +19,9 @@ TRIES = 10
 #: The widths of a desk and of a phone, in pixels.
 WIDE, NARROW = 1280, 390
 
+#: Each width and each colour once: what keeps people from reading a page is of one of the two.
+TASTES = [(WIDE, "light"), (NARROW, "dark")]
+
 #: From the first moment, notes each element that a page replaces or takes out.
 WATCH = """document.addEventListener("DOMContentLoaded", () => {
   window.gone = [];
