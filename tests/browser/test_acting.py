@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.dead_letters import console_with_index
-from tests.browser.window import TASTES, Look, Window
+from tests.browser.window import NARROW, Look, Window
 from tests.framework.cli.lanes.test_lanes import Stage as RunStage
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.acting_stage import console, notes, stages
@@ -53,16 +53,13 @@ def test_a_lane_is_chosen_moved_and_gone(
     assert notes.written[-1].counts == {"done": 1}
 
 
-@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_pages_that_act_can_be_read(
     stages: tuple[RunStage, RunStage],
     look: Look,
-    width: int,
-    scheme: str,
 ) -> None:
     """On a desk and on a phone, dark and light: nothing that axe knows of."""
     with console(stages) as served:
-        window = look(served.home, width=width, color_scheme=scheme)
+        window = look(served.home, width=NARROW)
         page = window.page
         for name in ("handlers", "actions", "lanes"):
             window.open(f"/c/kafka/{name}")
@@ -81,13 +78,10 @@ def test_pages_that_act_can_be_read(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_a_cause_is_redriven_in_four_clicks(
     broker: str,
     tmp_path: Path,
     look: Look,
-    width: int,
-    scheme: str,
 ) -> None:
     """From a group's dead letters to one cause that is sent: its count and where it goes first."""
     stage = Stage(broker)
@@ -95,7 +89,7 @@ def test_a_cause_is_redriven_in_four_clicks(
     stage.died = stage.died._replace(error_type="shop.Other")
     stage.bury([(b"k", b"other", [])])
     with console_with_index(stage.servers, tmp_path) as served:
-        window = look(served.home, width=width, color_scheme=scheme)
+        window = look(served.home, width=NARROW)
         page = window.page
         window.open(f"/c/kafka/dead-letters?group={stage.group}")
         until(lambda: _has_all(window, stage.dlq))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from ackfloor_monitoring.console.access.tokens import add_token
 from tests.browser.walk import Walk
-from tests.browser.window import NARROW, WIDE, Look
+from tests.browser.window import TASTES, WIDE, Look
 from tests.monitoring.console.page_text import OVERVIEW
 from tests.monitoring.console.served_console import Console, console_of
 from tests.monitoring.console.shown_cluster import Kafka, Run
@@ -87,19 +86,19 @@ def test_the_login_can_be_read(
     console: Console, look: Look, pictures: Path | None, tmp_path: Path
 ) -> None:
     """On a desk and on a phone, dark and light, after a wrong token as well."""
-    for width, scheme in product((WIDE, NARROW), ("light", "dark")):
-        window = look(console.home, width=width, height=480, color_scheme=scheme)
-        window.open("/login")
-        window.readable(f"the login, {width} {scheme}")
-        is_kept = (width, scheme) == (WIDE, "light")
-        window.page.locator("summary").click()
-        window.readable(f"who gets a token, {width} {scheme}")
-        folder = pictures if is_kept or pictures is None else tmp_path
-        kind = "" if is_kept else f"-{width}-{scheme}"
-        Walk(window, {}, folder).picture(f"console-login{kind}")
-        log_in(window.page, "guess")
-        expect(window.page.get_by_role("alert")).to_contain_text("no such token")
-        window.readable(f"a wrong token, {width} {scheme}")
+    window = look(console.home, height=480)
+    window.open("/login")
+    window.readable("the login")
+    window.page.locator("summary").click()
+    window.readable("who gets a token")
+    for width, is_dark in () if pictures is None else TASTES:
+        window.show(width, 480, is_dark=is_dark)
+        is_kept = (width, is_dark) == (WIDE, False)
+        kind = "" if is_kept else f"-{width}-{'dark' if is_dark else 'light'}"
+        Walk(window, {}, pictures if is_kept else tmp_path).picture(f"console-login{kind}")
+    log_in(window.page, "guess")
+    expect(window.page.get_by_role("alert")).to_contain_text("no such token")
+    window.readable("a wrong token")
 
 
 def test_who_has_logged_out_sees_nothing_more(console: Console, token: str, look: Look) -> None:

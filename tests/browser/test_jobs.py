@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.dead_letters import console_with_index
-from tests.browser.window import TASTES, Look
+from tests.browser.window import NARROW, Look
 from tests.framework.kafka.wire import until
 from tests.monitoring.console.test_resumes import killed
 from tests.redrive_stage import Stage
@@ -16,20 +16,17 @@ from tests.redrive_stage import Stage
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_a_job_that_was_killed_goes_on(
     broker: str,
     tmp_path: Path,
     look: Look,
-    width: int,
-    scheme: str,
 ) -> None:
     """What it was, is read before it is confirmed; nothing on the way that axe knows of."""
     stage = Stage(broker)
     stage.bury([(b"k1", b"v", [])] * 50)
     killed(stage, "nightly")
     with console_with_index(stage.servers, tmp_path) as served:
-        window = look(served.home, width=width, color_scheme=scheme)
+        window = look(served.home, width=NARROW)
         page = window.page
         window.open("/c/kafka/jobs")
         job = page.get_by_role("region", name=f"Job nightly of {stage.dlq}")

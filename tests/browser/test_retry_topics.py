@@ -8,20 +8,17 @@ import pytest
 from playwright.sync_api import expect
 
 from ackfloor_monitoring.console.access.roles import Role
-from tests.browser.window import TASTES, Look
+from tests.browser.window import NARROW, Look
 from tests.monitoring.console.served_console import console_of
 from tests.monitoring.console.waiting_stage import WaitingStage, run_of
 
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(("width", "scheme"), TASTES)
 def test_what_waits_is_made_due(
     broker: str,
     tmp_path: Path,
     look: Look,
-    width: int,
-    scheme: str,
 ) -> None:
     """From all retry topics to one cause that is due now; nothing on the way that axe knows of."""
     stage = WaitingStage(broker)
@@ -34,7 +31,7 @@ def test_what_waits_is_made_due(
             token_files={run.listen: tmp_path / "token"},
         ) as served,
     ):
-        window = look(served.home, width=width, color_scheme=scheme)
+        window = look(served.home, width=NARROW)
         page = window.page
         window.open("/")
         window.type_for("gr", "Retry topics")

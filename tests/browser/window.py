@@ -19,8 +19,12 @@ TRIES = 10
 #: The widths of a desk and of a phone, in pixels.
 WIDE, NARROW = 1280, 390
 
-#: Each width and each colour once: what keeps people from reading a page is of one of the two.
-TASTES = [(WIDE, "light"), (NARROW, "dark")]
+#: Each width and each colour: a page is read in all of them.
+TASTES = tuple((width, is_dark) for width in (WIDE, NARROW) for is_dark in (False, True))
+#: The ground of a page that is light.
+WHITE = "rgb(255, 255, 255)"
+#: Whether a page is seen by one who likes it dark.
+IS_DARK = "matchMedia('(prefers-color-scheme: dark)').matches"
 
 #: From the first moment, notes each element that a page replaces or takes out.
 WATCH = """document.addEventListener("DOMContentLoaded", () => {
@@ -31,6 +35,10 @@ WATCH = """document.addEventListener("DOMContentLoaded", () => {
     }
   }).observe(document.getElementById("facts"), {childList: true, subtree: true});
 })"""
+
+#: What axe finds: of all that it knows, or of what the colours of a page decide.
+FOUND = "(rules) => axe.run({resultTypes: ['violations'], ...(rules && {runOnly: rules})})"
+COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -83,11 +91,27 @@ class Window:
     def readable(self, what: str) -> None:
         """Fail where something keeps people from using this page, or it is wider than the window.
 
+        On a desk and on a phone, light and dark; after that the window is as it was.
+
         Args:
             what: it shows.
         """
-        assert self.overflow_px() <= 0, what
-        assert self.barriers() == [], what
+        size, was_dark = self.page.viewport_size, self.page.evaluate(IS_DARK)
+        assert size is not None
+        for width, is_dark in TASTES:
+            self.show(width, size["height"], is_dark=is_dark)
+            seen = f"{what}, {width} px wide, {'dark' if is_dark else 'light'}"
+            assert self.overflow_px() <= 0, seen
+            assert self.barriers(COLOUR_RULES if is_dark else None) == [], seen
+        self.show(size["width"], size["height"], is_dark=was_dark)
+
+    def show(self, width: int, height: int, *, is_dark: bool) -> None:
+        """Make the window so large, of somebody who likes pages dark or light."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme="dark" if is_dark else "light")
+        # A page that does not heed the colour would be read twice in the same one.
+        ground = self.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == WHITE) != is_dark, ground
 
     def overflow_px(self) -> int:
         """By how much the page is wider than the window, with its styles."""
@@ -95,10 +119,11 @@ class Window:
         wider = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
         return int(self.page.evaluate(wider))
 
-    def barriers(self) -> list[str]:
-        """What axe finds that keeps people from using the page."""
-        self.page.evaluate(AXE_SCRIPT)
-        found: dict[str, Any] = self.page.evaluate("axe.run({resultTypes: ['violations']})")
+    def barriers(self, rules: list[str] | None = None) -> list[str]:
+        """What axe finds that keeps people from using the page, by these rules; by default all."""
+        if self.page.evaluate("typeof axe") == "undefined":
+            self.page.evaluate(AXE_SCRIPT)
+        found: dict[str, Any] = self.page.evaluate(FOUND, rules)
         assert found["passes"], "axe looked at nothing"
         return [
             f"{each['id']}: {each['help']}: {json.dumps([node['html'] for node in each['nodes']])}"
