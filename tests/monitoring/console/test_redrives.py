@@ -243,6 +243,13 @@ def test_why_a_job_is_stopped_is_asked_and_noted(
         without.setattr(ActionLog, "write", away)
         refused = console.send(f"{address}?stop=yes", ("stop", "yes"), ("reason", "INC-17"))
     assert (refused.status, "it can't be noted" in html.unescape(refused.text)) == (400, True)
+
+    def broken(_log: ActionLog, _note: ActionNote) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with monkeypatch.context() as without:
+        without.setattr(ActionLog, "write", broken)
+        assert console.send(f"{address}?stop=yes", ("stop", "yes"), ("reason", "x")).status == 500
     before = sent(console, address)
     until(lambda: sent(console, address) > before)
     for reason in ("INC-17, the bank is down", "again"):

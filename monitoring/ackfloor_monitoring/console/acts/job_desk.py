@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from ackfloor import AckfloorError, SettingError
+from ackfloor import SettingError
 from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.operations import ActionNote, noted
 from ackfloor.operations.noted import end_by_tallies
@@ -187,7 +187,8 @@ class JobDesk(ABC, Generic[J]):
         try:
             with noted(note, writer_of(self._cluster, carried.tell), job=True):
                 carried.stop.set()
-        except AckfloorError:
+        except BaseException:
+            # Whatever it was: the job goes on, and may be stopped again.
             carried.stopped_for = ""
             raise
 
