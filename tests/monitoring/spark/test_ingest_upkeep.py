@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ackfloor.testing.local_kafka.cluster import KafkaCluster
-from ackfloor_monitoring.spark.table import ingest, store
+from ackfloor_monitoring.spark.table import ingest, store, upkeep
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_small_files_of_a_folder_become_one(
         scene.produce("dlq", 5, apart_ms=1)
         scene.ingest(spark)
     assert merges(spark, scene) == 0, "two are not many"
-    monkeypatch.setattr(store, "MANY_FILES", 2)
+    monkeypatch.setattr(upkeep, "MANY_FILES", 2)
     scene.produce("dlq", 5, apart_ms=1)
     scene.ingest(spark)
     assert merges(spark, scene) == 2, "the two that were there, and behind the batch"

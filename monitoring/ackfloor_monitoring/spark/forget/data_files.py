@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from ackfloor_monitoring.spark.table.columns import PARTITIONED_BY
-from ackfloor_monitoring.spark.table.store import file_system
+from ackfloor_monitoring.spark.table.store import file_system, removed_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,21 +92,11 @@ def _listed(spark: SparkSession, table: str) -> Iterator[tuple[str, str, int]]:
 
 
 def _removed(spark: SparkSession, table: str) -> set[str]:
-    """The files of older versions, as far back as the newest one still knows them.
-
-    No query of Delta's tells of them; this asks its log, as `VACUUM` does.
-    """
-    from pyspark.sql import DataFrame
-
-    session: Any = spark
-    jvm, of_java = session._jvm, session._jsparkSession  # noqa: SLF001
-    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(of_java, table)
-    removed = DataFrame(log.unsafeVolatileSnapshot().tombstones().toDF(), spark)
-    folder = file_system(spark, table)[1]
-    root = folder.getFileSystem(of_java.sparkContext().hadoopConfiguration()).makeQualified(folder)
-    return {
-        plain_path(spark, row["path"], root) for row in removed.select("path").toLocalIterator()
-    }
+    """The files of older versions, as far back as the newest one still knows them."""
+    files, folder = file_system(spark, table)
+    root = files.makeQualified(folder)
+    removed = removed_files(spark, table)
+    return {plain_path(spark, row["path"], root) for row in removed.toLocalIterator()}
 
 
 def _whole(spark: SparkSession, path: str) -> bool:

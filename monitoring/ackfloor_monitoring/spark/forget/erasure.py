@@ -13,15 +13,12 @@ then is tried again here or left out there. What it is storing at this moment st
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.forget.data_files import (
@@ -31,7 +28,6 @@ from ackfloor_monitoring.spark.forget.data_files import (
     plain_path,
 )
 from ackfloor_monitoring.spark.forget.erasure_notes import ErasureNote, write_note
-from ackfloor_monitoring.spark.spark_errors import StoreFailed
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.columns import FAILURE, FORGOTTEN, IDENTITY, PLACE
 from ackfloor_monitoring.spark.table.table_frames import remembered, with_derived
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PLACES = "ackfloor_forgotten_places"
-_MOST_TRIES = 5
 # Of files that are read at once.
 _FILES = 1_000
 
@@ -161,21 +156,9 @@ def _leave_places(spark: SparkSession, table: str, condition: Column) -> int:
     )
     try:
         with _rewriting(spark):
-            return _try_again(spark, statement)
+            return int(store.rewrite(spark, statement)["num_affected_rows"])
     finally:
         spark.catalog.dropTempView(_PLACES)
-
-
-def _try_again(spark: SparkSession, statement: str) -> int:
-    """Run it, another time where an ingest has changed the same files meanwhile; the rows."""
-    for tried in range(1, _MOST_TRIES + 1):
-        try:
-            return int(spark.sql(statement).collect()[0]["num_affected_rows"])
-        except (Py4JJavaError, PySparkException) as error:
-            if "DELTA_CONCURRENT" not in str(error) and "DELTA_METADATA_CHANGED" not in str(error):
-                raise
-            time.sleep(tried)
-    raise StoreFailed(f"{_MOST_TRIES} times something else changed the rows; run it again later")
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from ackfloor import AckfloorError, KafkaUnreachable
 from ackfloor.core.records.redaction import Redaction
 from ackfloor_monitoring.spark.spark_errors import NoTopics, ReadFailed, StoreFailed, StreamBroken
 from ackfloor_monitoring.spark.table import kafka_reads as io
-from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table import store, upkeep
 from ackfloor_monitoring.spark.table import table_frames as frames
 from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 from ackfloor_monitoring.spark.table.redacted_rows import redacted
@@ -236,10 +236,10 @@ class Ingest:
     def _merge_files(self) -> None:
         """Merge files where recent batches may have left many in a folder."""
         self._unmerged += self._spark.sparkContext.defaultParallelism
-        if self._unmerged >= store.MANY_FILES:
+        if self._unmerged >= upkeep.MANY_FILES:
             self._unmerged = 0
             try:
-                store.merge_files(self._spark, self._plan.table)
+                upkeep.merge_files(self._spark, self._plan.table)
             except StoreFailed as error:  # such as by an erasure that rewrites the same files
                 self._tell(f"files were not merged: {error}")
 
@@ -300,7 +300,7 @@ class Ingest:
         try:
             if (oldest := self._plan.oldest_day(now)) is not None:
                 store.drop_older(self._spark, self._plan.table, oldest)
-            store.merge_files(self._spark, self._plan.table)
+            upkeep.merge_files(self._spark, self._plan.table, now.date())
             store.clean(self._spark, self._plan.table, now.date())
         except StoreFailed as error:
             self._tell(f"old days were not deleted or files not merged: {error}")

@@ -11,8 +11,7 @@ its own stops.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -32,27 +31,28 @@ from ackfloor_monitoring.spark.table.columns import (
 from ackfloor_monitoring.spark.table.table_frames import remembered, with_derived
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructField
 
 WRITER_PROPERTY = "ackfloor.writer"
 CLEANED_PROPERTY = "ackfloor.cleaned"
 # Where Spark keeps what it needs while a query runs; Delta leaves such folders alone.
 _SCRATCH = "_ingest"
-# With so many files a day is worth rewriting.
-MANY_FILES = 50
+# A file that is smaller may be merged with others; a larger one is not written again.
+SMALL_BYTES = 128 * 2**20
+_MOST_TRIES = 5
 # Of the session that writes: Spark's default times, INT96, and size statistics that nothing here
 # reads would take a tenth of an ingest.
 _WRITING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "parquet.size.statistics.enabled": "false",
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL_BYTES),
 }
-_DAY = re.compile(r"/day=([0-9]{4}-[0-9]{2}-[0-9]{2})/")
 
 _PROPERTIES = {
     TABLE_VERSION_PROPERTY: str(TABLE_VERSION),
     # Delta's own way rewrites, after a process' first commit, every folder with two files;
-    # `merge_files` waits until there are many.
+    # `upkeep` waits until there are many.
     "delta.autoOptimize.autoCompact": "false",
     # Minimum and maximum are kept for the columns of searches: identity, group and the times.
     "delta.dataSkippingNumIndexedCols": str(FAILURE.fieldNames().index("ingested_at") + 1),
@@ -161,28 +161,60 @@ def drop_older(spark: SparkSession, table: str, oldest: date) -> None:
         spark.sql(f"DELETE FROM {table_name(table)} WHERE day < DATE'{oldest.isoformat()}'")  # noqa: S608
 
 
-def merge_files(spark: SparkSession, table: str) -> None:
-    """Make one file of the many small ones that a group has on a day."""
+def rewrite(spark: SparkSession, statement: str) -> Row:
+    """Run a statement that writes rows anew, again where something else has changed the same files
+    meanwhile; the first row of its answer.
+
+    Raises:
+        StoreFailed: it was so each time.
+    """
+    for tried in range(1, _MOST_TRIES + 1):
+        try:
+            return spark.sql(statement).collect()[0]
+        except (Py4JJavaError, PySparkException) as error:
+            if "DELTA_CONCURRENT" not in str(error) and "DELTA_METADATA_CHANGED" not in str(error):
+                raise
+            time.sleep(tried)
+    raise StoreFailed(f"{_MOST_TRIES} times something else changed the rows; run it again later")
+
+
+def vacuum(spark: SparkSession, table: str) -> None:
+    """Delete the files that no version of the last seven days needs."""
     with readable_store_errors(table):
-        files = spark.read.format("delta").load(table).inputFiles()
-        folders = Counter(file.rpartition("/")[0] for file in files)
-        full = (folder for folder, count in folders.items() if count >= MANY_FILES)
-        days = {found[1] for folder in full if (found := _DAY.search(folder))}
-        if days:
-            named = ", ".join(f"DATE'{day}'" for day in sorted(days))
-            spark.sql(f"OPTIMIZE {table_name(table)} WHERE day IN ({named})")
+        spark.sql(f"VACUUM {table_name(table)}")
 
 
 def clean(spark: SparkSession, table: str, today: date) -> None:
-    """Delete the files that no version of the last seven days needs, once a day.
+    """`vacuum`, once a day.
 
     Only between batches: an append that is under way fails, as at a take-over.
     """
     if _properties(spark, table).get(CLEANED_PROPERTY) == today.isoformat():
         return
-    with readable_store_errors(table):
-        spark.sql(f"VACUUM {table_name(table)}")
+    vacuum(spark, table)
     _set(spark, table, CLEANED_PROPERTY, today.isoformat())
+
+
+def files_of(spark: SparkSession, table: str) -> DataFrame:
+    """The data files of the newest version, as Delta's log has them: `path`, `partitionValues`,
+    `size` in bytes."""
+    return _logged(spark, table, "allFiles")
+
+
+def removed_files(spark: SparkSession, table: str) -> DataFrame:
+    """The `path` of each file of older versions, as far back as the newest one still knows them."""
+    return _logged(spark, table, "tombstones").select("path")
+
+
+def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
+    """No query of Delta's tells of them; this asks its log, as `VACUUM` does."""
+    from pyspark.sql import DataFrame
+
+    spark.read.format("delta").load(table)  # the log is read up to its end
+    session: Any = spark
+    jvm, of_java = session._jvm, session._jsparkSession  # noqa: SLF001
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(of_java, table)
+    return DataFrame(getattr(log.unsafeVolatileSnapshot(), what)().toDF(), spark)
 
 
 @contextmanager

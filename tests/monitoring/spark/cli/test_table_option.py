@@ -42,7 +42,17 @@ def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProc
 
 def test_all_commands_of_the_table_are_here() -> None:
     """The next test looks at each of them."""
-    assert WITH_TABLE == ["audit", "forget", "ingest", "replay", "report", "sql", "watch", "whatif"]
+    assert WITH_TABLE == [
+        "audit",
+        "forget",
+        "ingest",
+        "maintain",
+        "replay",
+        "report",
+        "sql",
+        "watch",
+        "whatif",
+    ]
 
 
 @pytest.mark.parametrize("name", WITH_TABLE)
