@@ -25,6 +25,7 @@ from ackfloor.errors import NotReady, TopicsMissing
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.settings import Settings, names
 from ackfloor_monitoring.metrics.metric_definitions import METRICS
+from ackfloor_monitoring.metrics.watch_definitions import REPORT_METRICS
 from tests.structure.pages import check_options
 from tests.structure.sources import REPOSITORY
 
@@ -61,10 +62,10 @@ def container() -> dict[str, Any]:
     return dict(found)
 
 
-def unit() -> dict[str, list[str]]:
-    """The keys of the systemd unit, each with its values."""
+def unit(name: str = "ackfloor.service") -> dict[str, list[str]]:
+    """The keys of a systemd unit, each with its values."""
     found: dict[str, list[str]] = {}
-    for line in (DEPLOY / "ackfloor.service").read_text().splitlines():
+    for line in (DEPLOY / name).read_text().splitlines():
         key, is_key, value = line.partition("=")
         if is_key and not line.startswith("#"):
             found.setdefault(key, []).append(value)
@@ -142,6 +143,83 @@ def test_commands_exist() -> None:
     ):
         assert words[0] == "run"
         check_options(words)
+
+
+def nightly() -> dict[str, list[list[str]]]:
+    """The commands of the failure history, in order: of systemd and of Kubernetes."""
+    started = [shlex.split(each) for each in unit("ackfloor-failures.service")["ExecStart"]]
+    assert all(words[0] == "/opt/billing/.venv/bin/ackfloor" for words in started)
+    return {
+        "systemd": [words[1:] for words in started],
+        "kubernetes": [each["args"] for each in night_pod()["initContainers"]],
+    }
+
+
+def night_pod() -> dict[str, Any]:
+    """What a pod of the CronJob is made of."""
+    [job] = [each for each in night_objects() if each["kind"] == "CronJob"]
+    found: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return found
+
+
+def night_objects() -> list[dict[str, Any]]:
+    """The objects of failures-cronjob.yaml."""
+    return list(yaml.safe_load_all((DEPLOY / "failures-cronjob.yaml").read_text()))
+
+
+@pytest.mark.parametrize("where", ["systemd", "kubernetes"])
+def test_each_night_the_history_is_stored_maintained_and_reported(where: str) -> None:
+    """With options that exist; and what is kept is the same for ingest and upkeep."""
+    found = nightly()[where]
+    assert [words[:2] for words in found] == [
+        ["spark", "ingest"], ["spark", "maintain"], ["spark", "report"],
+    ]  # fmt: skip
+    for words in found:
+        check_options(words)
+    ingest, upkeep, report = found
+    assert "--once" in ingest
+    kept = [words[words.index("--keep") + 1] for words in (ingest, upkeep)]
+    assert kept[0] == kept[1]
+    assert parse_duration(kept[0], field="--keep") > 0
+    assert any(word.startswith("--metrics-file") for word in report)
+
+
+def test_the_metrics_of_the_night_reach_prometheus() -> None:
+    """The file has the ending that the node exporter reads, in a folder that systemd makes; the
+    last container pushes what the report has written, to the volume of both."""
+    *_, report = nightly()["systemd"]
+    file = Path(report[report.index("--metrics-file") + 1])
+    folders = unit("ackfloor-failures.service")["StateDirectory"][0].split()
+    assert file.suffix == ".prom"
+    assert str(file.parent) in {f"/var/lib/{folder}" for folder in folders}
+    assert f"--collector.textfile.directory={file.parent}" in PAGE.read_text()
+    *_, report = nightly()["kubernetes"]
+    [written] = [each.partition("=")[2] for each in report if each.startswith("--metrics-file")]
+    [push] = night_pod()["containers"]
+    assert push["args"][push["args"].index("--upload-file") + 1] == written
+    mounts = [each["volumeMounts"] for each in (push, night_pod()["initContainers"][-1])]
+    pushed, made = ({m["mountPath"]: m["name"] for m in each} for each in mounts)
+    assert pushed[str(Path(written).parent)] == made[str(Path(written).parent)]
+    [alerted] = re.findall(r"time\(\) - (\w+)", PAGE.read_text())
+    assert alerted in {spec.name for spec in REPORT_METRICS}
+
+
+def test_one_night_at_a_time_and_its_objects_belong_together() -> None:
+    """A second ingest would end the first; volumes and the settings are those that are there."""
+    claim, job = night_objects()
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    pod_of_night = night_pod()
+    volumes = {volume["name"]: volume for volume in pod_of_night["volumes"]}
+    assert volumes["settings"]["configMap"]["name"] == kinds()["ConfigMap"]["metadata"]["name"]
+    assert volumes["data"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    for each in (*pod_of_night["initContainers"], *pod_of_night["containers"]):
+        assert {mount["name"] for mount in each["volumeMounts"]} <= set(volumes)
+        assert each["securityContext"]["readOnlyRootFilesystem"]
+    service = unit("ackfloor-failures.service")
+    assert service["Type"] == ["oneshot"]
+    timer = unit("ackfloor-failures.timer")
+    assert timer["WantedBy"] == ["timers.target"]
+    assert "Unit" not in timer, "it starts the service of its name"
 
 
 def json_list(told: str) -> list[str]:
@@ -264,16 +342,17 @@ def test_the_unit_restarts_what_may_get_well() -> None:
     assert "-HUP" in told["ExecReload"][0]
 
 
-def test_systemd_reads_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` has nothing to say about it."""
+def test_systemd_reads_the_units(tmp_path: Path) -> None:
+    """`systemd-analyze verify` has nothing to say about them."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    text = (DEPLOY / "ackfloor.service").read_text()
-    file = tmp_path / "ackfloor.service"
-    # The one thing that is not on this machine.
-    file.write_text(text.replace("/opt/billing/.venv/bin/ackfloor", "/bin/true"))
+    units = [file for file in FILES if file.suffix in {".service", ".timer"}]
+    files = [tmp_path / file.name for file in units]
+    for source, file in zip(units, files, strict=True):
+        # The one thing that is not on this machine.
+        file.write_text(source.read_text().replace("/opt/billing/.venv/bin/ackfloor", "/bin/true"))
     done = subprocess.run(
-        ["systemd-analyze", "verify", file], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", *files], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 

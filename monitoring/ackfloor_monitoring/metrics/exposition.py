@@ -6,11 +6,12 @@ It makes the page's metric families from their definitions.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -18,6 +19,7 @@ from prometheus_client.metrics_core import (
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ackfloor_monitoring.metrics.metric_spec import Kind, MetricSpec
@@ -54,6 +56,33 @@ class _Chosen:
             metric.samples = [sample for sample in metric.samples if sample.name in self._names]
             if metric.samples:
                 yield metric
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # a registry has its collectors as keys
+class _Gauges(Collector):
+    """Gauges whose values are known."""
+
+    values: Mapping[MetricSpec, Mapping[tuple[str, ...], float]]
+
+    def collect(self) -> Iterator[Metric]:
+        """Each with its samples."""
+        for spec, samples in self.values.items():
+            family = family_of(spec, spec.labels)
+            assert isinstance(family, GaugeMetricFamily)
+            for labels, value in samples.items():
+                family.add_metric(labels, value)
+            yield family
+
+
+def gauges_text(values: Mapping[MetricSpec, Mapping[tuple[str, ...], float]]) -> str:
+    """Gauges as Prometheus text.
+
+    Args:
+        values: of each gauge its samples, by the values of its labels.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gauges(values))
+    return generate_latest(registry).decode()
 
 
 def metrics_page(registry: CollectorRegistry) -> Page:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from ackfloor_monitoring.metrics.metric_definitions import METRICS, RUN_WIDE
 from ackfloor_monitoring.metrics.metric_spec import MetricSpec
-from ackfloor_monitoring.metrics.watch_definitions import WATCH_METRICS
+from ackfloor_monitoring.metrics.watch_definitions import REPORT_METRICS, WATCH_METRICS
 
 _HEAD = """\
 # Metrics
@@ -56,12 +56,20 @@ It serves its own `/metrics` (`--listen`, by default `127.0.0.1:9610`), without 
 Counters start at 0 when it does. [Spark](../spark.md#watch) says what is new and what is a surge;
 rules for alerts are in [`spark.yml`](../guide/runbooks.md).
 """
+_REPORT = """\
+## `ackfloor spark report`
+
+With `--metrics-file` it writes these to a file, for the textfile collector of the node exporter or
+a Pushgateway ([a scheduled run](../guide/deployment.md#the-failure-history-every-night)). They are
+of the whole table, or of the group that was asked for.
+"""
 
 
 def render() -> str:
     """The whole page."""
     run_wide = ", ".join(f"`{spec.name}`" for spec in RUN_WIDE)
     parts = [_HEAD.format(run_wide=run_wide), *_tables(METRICS), _WATCH, *_tables(WATCH_METRICS)]
+    parts += [_REPORT, *_tables(REPORT_METRICS)]
     return "\n".join(parts)
 
 

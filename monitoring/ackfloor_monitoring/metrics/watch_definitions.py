@@ -1,6 +1,7 @@
-"""The table of metrics of `ackfloor spark watch`: of the pipeline, and of the failures it stores.
+"""The metrics of `ackfloor spark`: of a watch, its pipeline and the failures it stores, and of the
+file that a report leaves.
 
-They are not beside the watch because `make docs` reads them where Spark is not installed.
+They are not beside those commands because `make docs` reads them where Spark is not installed.
 """
 
 from __future__ import annotations
@@ -97,4 +98,37 @@ WATCH_METRICS: tuple[MetricSpec, ...] = (
     *(RECORDS, BATCHES, BATCH_DURATION, INPUT_RATE, LAG, LAST_BATCH, LAST_PROGRESS),
     *(ERRORS, LAST_ERROR, GONE),
     *(STORED, NEW, LAST_NEW, SURGES, SURGING),
+)
+
+_report_gauge = partial(gauge, "The report")
+REPORT_MADE = _report_gauge(
+    "spark_report_timestamp_seconds",
+    (),
+    "When the report was made; a scheduled run that failed leaves the time of the one before.",
+)
+REPORT_LAST_FAILURE = _report_gauge(
+    "spark_report_last_failure_timestamp_seconds", (), "When the last failure of the table was."
+)
+REPORT_RECORDS = _report_gauge("spark_report_records", (), "Rows of the table.")
+REPORT_MESSAGES = _report_gauge(
+    "spark_report_messages",
+    ("outcome",),
+    "Messages of the table that failed: `recovered` (a bound from above), `dead`, `waiting`, and "
+    "`unknown`, where the group's commits are not known.",
+)
+REPORT_FAILURES = _report_gauge(
+    "spark_report_failures",
+    ("group", "handler"),
+    "Failed deliveries in the table. The 200 pairs of group and handler with the most have their "
+    "names and the rest are `other`, here and below.",
+)
+REPORT_NEW_CAUSES = _report_gauge(
+    "spark_report_new_causes",
+    ("group", "handler"),
+    "Causes that the report calls new: first seen since `--since`.",
+)
+
+REPORT_METRICS: tuple[MetricSpec, ...] = (
+    *(REPORT_MADE, REPORT_LAST_FAILURE, REPORT_RECORDS, REPORT_MESSAGES),
+    *(REPORT_FAILURES, REPORT_NEW_CAUSES),
 )

@@ -15,7 +15,7 @@ AckfloorError
 ├── StoreFailed              the table could not be read or written: 1
 ├── AnotherIngest            another ingest has begun to write the table: 1
 ├── StreamBroken             a stream can't go on as it is: ingest starts it anew
-└── PageNotWritten           the report's file can't be written: 2
+└── PageNotWritten           a file of the report can't be written: 2
 """
 
 from __future__ import annotations
@@ -92,6 +92,6 @@ class StreamBroken(AckfloorError):
 
 
 class PageNotWritten(AckfloorError):
-    """The file that was named for the report's page cannot be written."""
+    """The file that was named for the report's page or its metrics cannot be written."""
 
     exit_code = 2

@@ -22,6 +22,7 @@ from ackfloor_monitoring.spark.cli.rounds import Rounds
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.report.answer import Report
+from ackfloor_monitoring.spark.report.metrics_file import metrics_text
 from ackfloor_monitoring.spark.report.page.page import html_page
 from ackfloor_monitoring.spark.report.terminal import report_tables
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
@@ -45,6 +46,7 @@ class _Work:
     since_release: str | None
     ingest: bool
     html: Path | None
+    metrics_file: Path | None
 
     def store(self, spark: SparkSession, show_stage: Callable[[str], None]) -> None:
         """Store what the topics hold by now, where that is asked for."""
@@ -69,7 +71,9 @@ class _Work:
             made_at=now,
         )
         if self.html is not None:
-            _write(self.html, html_page(made))
+            _write("--html", self.html, html_page(made))
+        if self.metrics_file is not None:
+            _write("--metrics-file", self.metrics_file, metrics_text(made))
         return made
 
 
@@ -106,6 +110,13 @@ def report(
             show_default="once",
         ),
     ] = None,
+    metrics_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the figures as metrics, for the node exporter's textfile collector "
+            "(a name that ends in .prom) or a Pushgateway."
+        ),
+    ] = None,
     commits: Annotated[
         bool,
         typer.Option(
@@ -129,11 +140,12 @@ def report(
     if since is not None:
         _since(since, datetime.now(UTC))
     rounds = _rounds(every, html)
-    if html is not None:
-        _check_folder(html)
+    for option, file in (("--html", html), ("--metrics-file", metrics_file)):
+        if file is not None:
+            _check_folder(option, file)
     require_pyspark()
     asked = clients if commits and named else None
-    work = _Work(table, group, settings, asked, since, since_release, ingest, html)
+    work = _Work(table, group, settings, asked, since, since_release, ingest, html, metrics_file)
     with (
         _until_stopped(rounds, html),
         stage_line("starting Spark") as show_stage,
@@ -201,11 +213,11 @@ def _since(text: str, now: datetime) -> datetime:
     return time
 
 
-def _check_folder(file: Path) -> None:
-    """Refuse a page that can't be written, before minutes of work."""
+def _check_folder(option: str, file: Path) -> None:
+    """Refuse a file that can't be written, before minutes of work."""
     if file.is_dir() or not file.parent.is_dir():
         why = "is a folder" if file.is_dir() else f"has no folder {file.parent} to lie in"
-        raise PageNotWritten(f"--html {str(file)!r} {why}; name a file in a folder that exists")
+        raise PageNotWritten(f"{option} {str(file)!r} {why}; name a file in a folder that exists")
 
 
 def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | None) -> None:
@@ -215,14 +227,14 @@ def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | No
     Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
 
 
-def _write(file: Path, page: str) -> None:
-    """Whoever opens the page meanwhile gets the one before, whole."""
+def _write(option: str, file: Path, text: str) -> None:
+    """Whoever opens the file meanwhile gets the one before, whole."""
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside.write_text(page, "utf-8")
+        beside.write_text(text, "utf-8")
         beside.replace(file)
     except OSError as error:
-        raise PageNotWritten(f"--html {str(file)!r} can't be written: {error.strerror}") from None
+        raise PageNotWritten(f"{option} {str(file)!r} can't be written: {error.strerror}") from None
     typer.echo(f"wrote {file}", err=True)
 
 

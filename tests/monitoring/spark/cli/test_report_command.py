@@ -74,11 +74,21 @@ def test_a_page_that_cannot_be_written_is_told_before_the_work(
     asked: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     """Its folder is missing, or it is a folder itself."""
-    for file in (tmp_path, tmp_path / "no" / "page.html"):
-        ended = invoke("--html", str(file))
-        assert isinstance(ended.exception, PageNotWritten)
-        assert str(file) in str(ended.exception)
+    for option in ("--html", "--metrics-file"):
+        for file in (tmp_path, tmp_path / "no" / "page.html"):
+            ended = invoke(option, str(file))
+            assert isinstance(ended.exception, PageNotWritten)
+            assert f"{option} {str(file)!r}" in str(ended.exception)
     assert asked == []
+
+
+def test_the_metrics_are_written_whole(asked: list[dict[str, Any]], tmp_path: Path) -> None:
+    """In place of those of the last run, and nothing is left beside them."""
+    file = tmp_path / "ackfloor.prom"
+    file.write_text("old")
+    assert invoke("--metrics-file", str(file)).exit_code == 0
+    assert f"ackfloor_spark_report_records {REPORT.totals.records}" in file.read_text()
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_json_goes_to_stdout_and_the_page_to_its_file(
