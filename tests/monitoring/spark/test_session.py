@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,26 @@ def test_the_wrapper_puts_jars_in_an_order_of_their_names(tmp_path: Path) -> Non
     shown = told.partition("java.class.path = ")[2].partition("java.class.version")[0]
     listed = [line.strip() for line in shown.strip().splitlines()]
     assert listed == ["/none", *(f"{jars}/{name}.jar" for name in ("B", "a", "c"))]
+
+
+def test_what_java_prints_is_no_answer_of_a_command(tmp_path: Path) -> None:
+    """Delta prints how many files it has deleted, and a command's output may be JSON. What Spark's
+    launcher prints is read, and so is what a program that was submitted prints."""
+    fake = tmp_path / "fake"
+    fake.write_text("#!/bin/sh\necho Deleted 3 files\n")
+    fake.chmod(0o755)
+    java = (
+        write_java_home(tmp_path / "home", replace(find_java(), executable=fake)) / "bin" / "java"
+    )
+
+    def printed(*words: str) -> tuple[str, str]:
+        ended = subprocess.run([java, *words], capture_output=True, text=True, check=True)
+        return ended.stdout, ended.stderr
+
+    submit = "org.apache.spark.deploy.SparkSubmit"
+    assert printed(submit, "pyspark-shell") == ("", "Deleted 3 files\n")
+    for words in (("org.apache.spark.launcher.Main", submit, "pyspark-shell"), (submit, "app.py")):
+        assert printed(*words) == ("Deleted 3 files\n", "")
 
 
 def test_the_bundled_java_needs_the_wrapper() -> None:

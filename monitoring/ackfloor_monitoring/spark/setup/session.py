@@ -219,6 +219,12 @@ def write_java_home(folder: Path, java: Java) -> Path:
         '  case "$argument" in *"/jars/*") argument=$(in_order "$argument") ;; esac\n'
         f'  case "$argument" in {dropped}) ;; *) set -- "$@" "$argument" ;; esac\n'
         "done\n"
+        # What Java prints, such as Delta about deleted files, is no answer of a command. Only the
+        # launcher's output is read.
+        'case " $* " in\n'
+        '  *" org.apache.spark.launcher.Main "*) ;;\n'
+        '  *" pyspark-shell "*) exec >&2 ;;\n'
+        "esac\n"
         f'exec {shlex.quote(str(java.executable))} "$@"\n',
         "utf-8",
     )
