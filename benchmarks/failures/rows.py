@@ -68,6 +68,7 @@ def row(parked: Parked) -> dict[str, Any]:
         "headers": [{"key": name, "value": value} for name, value in parked.own_headers],
         "unreadable": [],
         "foreign": [],
+        "cluster": None,
     }
 
 

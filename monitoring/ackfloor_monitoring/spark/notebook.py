@@ -33,6 +33,7 @@ __all__ = [
     "failures",
     "fingerprints",
     "funnel",
+    "funnel_by_cause",
     "lives",
     "new_causes",
     "register_views",
@@ -67,6 +68,7 @@ def failures(spark: SparkSession, table: str | None = None) -> DataFrame:
     - group string, handler string: whose failure it is.
     - kind string: `failure`, `replay` (a dead letter was redriven) or `behind` (it waits behind
       another record of its key). Count failures with kind = 'failure'.
+    - cluster string: where the table holds several, the name that its ingest was given.
     - message struct: the record of the source topic; count messages with
       count(DISTINCT message). Null where its origin can't be read.
     - stage string: `retry` or `dlq`, where the record is.
@@ -170,6 +172,7 @@ def lives(failures: DataFrame, commits: Iterable[Settled] = ()) -> DataFrame:
     - replays bigint: 0 in the first life; each replay begins another one.
     - outcome string: `dead`, `waiting`, `recovered` (a bound from above), or `unknown` where no
       commit is known.
+    - cause string, error_type string: why it failed last.
     - attempts bigint: deliveries that failed. failures bigint: with duplicates. duplicates bigint.
     - tier_records bigint: records in retry topics.
     - to_recovery_s double: seconds from the first failure to the end of the last wait.
@@ -203,6 +206,26 @@ def funnel(failures: DataFrame, commits: Iterable[Settled] = ()) -> DataFrame:
     from ackfloor_monitoring.spark.analysis import life_frames
 
     return life_frames.funnel(life_frames.message_lives(failures, commits))
+
+
+def funnel_by_cause(failures: DataFrame, commits: Iterable[Settled] = ()) -> DataFrame:
+    """What retries achieve for each cause: which errors heal, at which attempt, and which never do.
+
+    A message counts with the cause of its last failure, in all of its attempts. So the rows of a
+    handler add up to those of `funnel`.
+
+    - group string, handler string.
+    - cause string, error_type string: as in `fingerprints`.
+    - attempt bigint, failed bigint, recovered bigint, dead bigint, waiting bigint, unknown bigint:
+      as in `funnel`.
+
+    Args:
+        failures: as in `lives`.
+        commits: as in `funnel`.
+    """
+    from ackfloor_monitoring.spark.analysis import life_frames
+
+    return life_frames.funnel_by_cause(life_frames.message_lives(failures, commits))
 
 
 def what_if(
@@ -297,7 +320,8 @@ def register_views(
     commits: Iterable[Settled] = (),
     dispositions: DataFrame | None = None,
 ) -> None:
-    """Name the views `failures`, `fingerprints`, `costs`, `lives`, `funnel`, `dispositions`.
+    """Name the views for SQL: `failures`, `fingerprints`, `costs`, `lives`, `funnel`,
+    `funnel_by_cause` and `dispositions`.
 
     They are those of `ackfloor spark sql`; `spark.sql("DESCRIBE funnel")` shows columns, types and
     meanings. They last as long as the session.

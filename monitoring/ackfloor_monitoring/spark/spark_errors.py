@@ -12,6 +12,7 @@ AckfloorError
 ├── NothingToReport          the table has no failure in it: 1
 ├── UnknownRelease           no failure in the table names it: 2
 ├── TableRefused             a folder is no table of failures, or one of another version: 2
+├── ClusterRefused           a name of a cluster does not fit the table's rows: 2
 ├── StoreFailed              the table could not be read or written: 1
 ├── AnotherIngest            another ingest has begun to write the table: 1
 ├── StreamBroken             a stream can't go on as it is: ingest starts it anew
@@ -75,6 +76,12 @@ class UnknownRelease(AckfloorError):
 
 class TableRefused(AckfloorError):
     """A path is no table of failures, or one of a version that is not this one's."""
+
+    exit_code = 2
+
+
+class ClusterRefused(AckfloorError):
+    """A name of a cluster, or none, does not fit the rows that the table has."""
 
     exit_code = 2
 

@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +33,7 @@ from ackfloor_monitoring.spark.table.columns import (
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -199,6 +200,34 @@ def test_what_retention_took_is_told(spark: SparkSession, scene: Scene) -> None:
         done.result(60)
     assert scene.ingest(spark).stored.gone == 7
     assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
+    assert scene.counts(spark) == {"dlq": 8}
+
+
+def test_retention_that_overtakes_a_running_stream_is_told(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins anew behind what is gone, and counts it."""
+    scene.create("dlq", partitions=1)
+    scene.produce("dlq", 5)
+    stored, overtaken, append = Event(), Event(), store.append
+
+    def slow(rows: DataFrame, table: str) -> None:
+        append(rows, table)
+        stored.set()
+        assert overtaken.wait(240)
+
+    monkeypatch.setattr(store, "append", slow)
+    with scene.running(spark) as work:
+        scene.until(stored.is_set)
+        scene.produce("dlq", 10)
+        before = TopicPartition(scene.topic("dlq"), 0, 12)
+        for done in scene.admin.delete_records([before]).values():
+            done.result(60)
+        overtaken.set()
+        scene.until(lambda: work.stored.records == 8)
+        assert work.stored.gone == 7
+    assert any("/0: 7 offsets from 5 on are gone" in line for line in scene.told)
+    assert [type(error) for error in scene.noted.failures] == [StreamBroken]
     assert scene.counts(spark) == {"dlq": 8}
 
 

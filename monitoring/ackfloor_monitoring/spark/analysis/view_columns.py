@@ -100,6 +100,11 @@ LIFE = StructType(
             "outcome", _TEXT, "`dead`, `waiting`, `recovered` (a bound from above), or `unknown` "
             "where the group's commits are not."
         ),
+        _column(
+            "cause", _TEXT, "Why it failed last, as in `fingerprints`; null of a replay that did "
+            "not fail."
+        ),
+        _column("error_type", _TEXT, "The class of that error, with its module."),
         _column("attempts", _COUNT, "Deliveries that failed, as the last attempt counts them."),
         _column("failures", _COUNT, "Deliveries that failed, duplicates included."),
         _column("duplicates", _COUNT, "Of them, those of an attempt that had failed before."),
@@ -127,12 +132,17 @@ STEP = StructType(
         _column("unknown", _COUNT, "Of them, those of which no commit is known."),
     ]
 )
+# The same for each cause: a message counts to that of its last failure.
+CAUSE_STEP = StructType(
+    [*STEP.fields[:2], *(LIFE[name] for name in ("cause", "error_type")), *STEP.fields[2:]]
+)
 # The views that are computed, and what a row of each is.
 COMPUTED: Final[Mapping[str, StructType]] = {
     "fingerprints": FINGERPRINT,
     "costs": COST,
     "lives": LIFE,
     "funnel": STEP,
+    "funnel_by_cause": CAUSE_STEP,
 }
 ABOUT: Final[Mapping[str, str]] = {
     "fingerprints": "A row for each group, handler and cause of failures.",
@@ -141,4 +151,6 @@ ABOUT: Final[Mapping[str, str]] = {
     "each replay. Messages whose origin can't be read are not there.",
     "funnel": "A row for each handler and attempt, of first lives: how many messages failed this "
     "often, and what became of those that did not fail once more.",
+    "funnel_by_cause": "The same for each cause. A message counts with the cause of its last "
+    "failure, in all of its attempts.",
 }

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from ackfloor_monitoring.spark.analysis.cause_frames import costs, fingerprints
 from ackfloor_monitoring.spark.analysis.described import described
-from ackfloor_monitoring.spark.analysis.life_frames import funnel, message_lives
+from ackfloor_monitoring.spark.analysis.life_frames import funnel, funnel_by_cause, message_lives
 from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
 from ackfloor_monitoring.spark.table.columns import DERIVED, FAILURE
 from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from ackfloor.commits import Settled
 
 #: Their names; the last one needs brokers.
-VIEWS: Final = ("failures", "fingerprints", "costs", "lives", "funnel", "dispositions")
+VIEWS: Final = (
+    "failures", "fingerprints", "costs", "lives", "funnel", "funnel_by_cause",
+    "dispositions",
+)  # fmt: skip
 
 
 def views(
@@ -40,6 +43,7 @@ def views(
         "costs": costs(failures),
         "lives": lived,
         "funnel": funnel(lived),
+        "funnel_by_cause": funnel_by_cause(lived),
     }
     if dispositions is not None:
         found["dispositions"] = described(dispositions, _commented(DISPOSITION, OF_DISPOSITIONS))

@@ -95,6 +95,8 @@ def audited(failures: DataFrame, commits: DataFrame) -> DataFrame:
             {
                 "attempt": F.coalesce("attempt", zero),
                 "replays": F.coalesce("replays", zero),
+                # Rows are joined by it; null would equal nothing.
+                "cluster": F.coalesce("cluster", F.lit("")),
                 # A life that began before the table is incomplete.
                 "whole": F.coalesce(F.col("first_failed_at") >= F.col("first"), F.lit(True)),
                 "due_ms": F.unix_millis(F.coalesce("not_before", "kafka_time")),

@@ -12,6 +12,7 @@ from ackfloor_monitoring.spark.cli.doctor import doctor, jars, prepare
 from ackfloor_monitoring.spark.cli.forget import forget
 from ackfloor_monitoring.spark.cli.ingest import ingest
 from ackfloor_monitoring.spark.cli.maintain import maintain
+from ackfloor_monitoring.spark.cli.migrate import migrate
 from ackfloor_monitoring.spark.cli.replay import replay
 from ackfloor_monitoring.spark.cli.report import report
 from ackfloor_monitoring.spark.cli.sql import sql
@@ -43,3 +44,4 @@ spark_app.command()(report)
 spark_app.command()(sql)
 spark_app.command()(forget)
 spark_app.command()(maintain)
+spark_app.command()(migrate)

@@ -9,7 +9,11 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor.cli.shared.rows import RowsOutput, print_rows
 from ackfloor.core.values.durations import format_rounded
-from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
+from ackfloor_monitoring.spark.cli.parameters import (
+    FailedGroupOption,
+    OneClusterOption,
+    TableOption,
+)
 from ackfloor_monitoring.spark.report.formatting import some
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 def audit(
     table: TableOption,
     group: FailedGroupOption = None,
+    cluster: OneClusterOption = None,
     grace: Annotated[
         int,
         typer.Option(min=0, help="How many seconds past its due time a record may still be open."),
@@ -45,11 +50,14 @@ def audit(
     from ackfloor_monitoring.spark.setup.session import spark_session
     from ackfloor_monitoring.spark.table import kafka_reads as io
     from ackfloor_monitoring.spark.table import store
+    from ackfloor_monitoring.spark.table.clusters import narrowed, require_one
 
     clients = brokers.options()
     kafka = job.Kafka(clients, connection_options(settings.kafka)) if named else None
     with spark_session("ackfloor spark audit") as spark, io.readable_spark_errors(f"table {table}"):
-        failures = store.read_failures(spark, table)
+        failures = narrowed(store.read_failures(spark, table), cluster, table)
+        if named and cluster is None:
+            require_one(failures, table)
         made = job.audit(spark, failures, kafka, group=group, grace_s=grace, most=most)
     typer.echo(made.to_json()) if output is Output.json else _show(made)
     if made.counts:

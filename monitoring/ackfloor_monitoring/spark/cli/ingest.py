@@ -10,6 +10,7 @@ import typer
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
 from ackfloor_monitoring.spark.cli.parameters import (
+    ClusterOption,
     EveryOption,
     KeepOption,
     MaxRecordsOption,
@@ -24,6 +25,7 @@ from ackfloor_monitoring.spark.setup.session import spark_session
 def ingest(
     table: TableOption,
     group: OneGroupOption = None,
+    cluster: ClusterOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="Store what is there now, then end.")
     ] = False,
@@ -39,7 +41,9 @@ def ingest(
     Topics that come later are read as well. What [redaction] takes away is never stored. How to
     reach the brokers is in [kafka], as for workers.
     """
-    plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records, once=once)
+    plan = ingest_plan(
+        brokers.settings(), table, group, every, keep, max_records, once=once, cluster=cluster
+    )
     from ackfloor_monitoring.spark.table.ingest import Ingest
 
     with spark_session("ackfloor spark ingest", lasting=not once) as spark:

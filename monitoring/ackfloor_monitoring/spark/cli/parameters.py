@@ -54,7 +54,27 @@ FailedGroupOption = Annotated[
         show_default="every group",
     ),
 ]
+# Of the commands that only read the table.
+OneClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        envvar="ACKFLOOR_SPARK_CLUSTER",
+        help="Only the rows of this Kafka cluster, in a table of several.",
+        show_default="every cluster",
+    ),
+]
 # Of the commands that ingest.
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        envvar="ACKFLOOR_SPARK_CLUSTER",
+        help="The name of this Kafka cluster, in a table of several; rows have it in the column "
+        "`cluster`.",
+        show_default="the table holds one cluster, without a name",
+    ),
+]
 EveryOption = Annotated[
     str,
     typer.Option(
@@ -90,6 +110,7 @@ def ingest_plan(
     at_most: int = 500_000,
     *,
     once: bool = False,
+    cluster: str | None = None,
 ) -> IngestPlan:
     """The ingest that these options ask for.
 
@@ -101,6 +122,9 @@ def ingest_plan(
     kafka, rules = connection_options(settings.kafka), settings.redaction.rules()
     require_pyspark()
     from ackfloor_monitoring.spark.table import kafka_reads as io
+    from ackfloor_monitoring.spark.table.clusters import checked_name
     from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
-    return IngestPlan(table, kafka, io.group_pattern(group), rules, once, every_s, keep_s, at_most)
+    pattern = io.group_pattern(group)
+    named = None if cluster is None else checked_name(cluster, "--cluster")
+    return IngestPlan(table, kafka, pattern, rules, once, every_s, keep_s, at_most, named)

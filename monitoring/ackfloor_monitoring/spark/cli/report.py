@@ -17,7 +17,12 @@ from ackfloor.cli.shared.rows import console
 from ackfloor.cli.shared.times import time_of
 from ackfloor.core.values.durations import parse_duration
 from ackfloor.settings import Settings
-from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption, ingest_plan
+from ackfloor_monitoring.spark.cli.parameters import (
+    FailedGroupOption,
+    OneClusterOption,
+    TableOption,
+    ingest_plan,
+)
 from ackfloor_monitoring.spark.cli.rounds import Rounds
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
@@ -40,6 +45,7 @@ class _Work:
 
     table: str
     group: str | None
+    cluster: str | None
     settings: Settings
     clients: KafkaOptions | None
     since: str | None
@@ -52,7 +58,7 @@ class _Work:
         """Store what the topics hold by now, where that is asked for."""
         if self.ingest:
             show_stage(f"storing what the topics hold in {self.table}")
-            _ingest(spark, self.table, self.settings, self.group)
+            _ingest(spark, self)
 
     def count(self, spark: SparkSession, show_stage: Callable[[str], None]) -> Report:
         """Count what is stored, and write the page."""
@@ -66,6 +72,7 @@ class _Work:
             spark,
             self.table,
             group=self.group,
+            cluster=self.cluster,
             since=Since(since, self.since_release),
             clients=self.clients,
             made_at=now,
@@ -80,6 +87,7 @@ class _Work:
 def report(
     table: TableOption,
     group: FailedGroupOption = None,
+    cluster: OneClusterOption = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -145,7 +153,9 @@ def report(
             _check_folder(option, file)
     require_pyspark()
     asked = clients if commits and named else None
-    work = _Work(table, group, settings, asked, since, since_release, ingest, html, metrics_file)
+    work = _Work(
+        table, group, cluster, settings, asked, since, since_release, ingest, html, metrics_file
+    )
     with (
         _until_stopped(rounds, html),
         stage_line("starting Spark") as show_stage,
@@ -220,10 +230,10 @@ def _check_folder(option: str, file: Path) -> None:
         raise PageNotWritten(f"{option} {str(file)!r} {why}; name a file in a folder that exists")
 
 
-def _ingest(spark: SparkSession, table: str, settings: Settings, group: str | None) -> None:
+def _ingest(spark: SparkSession, work: _Work) -> None:
     from ackfloor_monitoring.spark.table.ingest import Ingest
 
-    plan = ingest_plan(settings, table, group, once=True)
+    plan = ingest_plan(work.settings, work.table, work.group, once=True, cluster=work.cluster)
     Ingest(spark, plan, lambda line: typer.echo(line, err=True)).run()
 
 

@@ -11,7 +11,11 @@ import typer
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, json_text, print_rows
-from ackfloor_monitoring.spark.cli.parameters import FailedGroupOption, TableOption
+from ackfloor_monitoring.spark.cli.parameters import (
+    FailedGroupOption,
+    OneClusterOption,
+    TableOption,
+)
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
@@ -36,6 +40,7 @@ class _Asked:
     text: str
     table: str
     group: str | None
+    cluster: str | None
     most: int
     clients: KafkaOptions | None
     kafka: Mapping[str, str] | None
@@ -50,13 +55,15 @@ def sql(
     ],
     table: TableOption,
     group: FailedGroupOption = None,
+    cluster: OneClusterOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 10_000,
     brokers: BrokersOption = OF_SETTINGS,
     output: RowsOption = RowsOutput.table,
 ) -> None:
     """Answer a query in Spark's SQL over the table. Nothing is changed.
 
-    Views: failures, fingerprints, costs, lives, funnel, dispositions; DESCRIBE shows the columns.
+    Views: failures, fingerprints, costs, lives, funnel, funnel_by_cause, dispositions; DESCRIBE
+    shows the columns of one.
     Where a setting names brokers, they are asked for the groups' commits and the dispositions, if
     the query reads a view that needs them.
     """
@@ -65,7 +72,7 @@ def sql(
     clients = brokers.options() if named else None
     kafka = connection_options(settings.kafka) if named else None
     text = sys.stdin.read() if query == "-" else query
-    columns, rows = _answered(_Asked(text, table, group, limit + 1, clients, kafka))
+    columns, rows = _answered(_Asked(text, table, group, cluster, limit + 1, clients, kafka))
     shown = rows[:limit]
     if output in (RowsOutput.table, RowsOutput.csv):
         shown = [{name: _flat(value) for name, value in row.items()} for row in shown]
@@ -79,6 +86,7 @@ def _answered(asked: _Asked) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]
     from ackfloor_monitoring.spark.analysis.query import answer
     from ackfloor_monitoring.spark.analysis.views import register, views
     from ackfloor_monitoring.spark.table import store
+    from ackfloor_monitoring.spark.table.clusters import narrowed
 
     with (
         stage_line("starting Spark") as show_stage,
@@ -89,6 +97,7 @@ def _answered(asked: _Asked) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]
         if asked.group is not None:
             failures = failures.where(failures["group"] == asked.group)
         with store.readable_store_errors(asked.table):
+            failures = narrowed(failures, asked.cluster, asked.table)
             found = views(failures, _commits(failures, asked), _dispositions(spark, asked))
             register(spark, found)
         return answer(spark, asked.text, asked.most)
@@ -99,7 +108,7 @@ def _commits(failures: DataFrame, asked: _Asked) -> Sequence[Settled]:
     from ackfloor_monitoring.spark.analysis.query import mentions
     from ackfloor_monitoring.spark.table.settled_rows import committed
 
-    if asked.clients is None or not mentions(asked.text, "lives", "funnel"):
+    if asked.clients is None or not mentions(asked.text, "lives", "funnel", "funnel_by_cause"):
         return ()
     return committed(failures, asked.clients)
 

@@ -10,6 +10,7 @@ import typer
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption
 from ackfloor.core.values.durations import parse_duration
 from ackfloor_monitoring.spark.cli.parameters import (
+    ClusterOption,
     EveryOption,
     KeepOption,
     MaxRecordsOption,
@@ -25,6 +26,7 @@ from ackfloor_monitoring.spark.watch.detection import Rules
 def watch(
     table: TableOption,
     group: OneGroupOption = None,
+    cluster: ClusterOption = None,
     listen: Annotated[
         str, typer.Option(help="Where metrics are served: host:port; port 0 takes any free one.")
     ] = "127.0.0.1:9610",
@@ -58,7 +60,7 @@ def watch(
         surge_factor,
         surge_minimum,
     )
-    plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records)
+    plan = ingest_plan(brokers.settings(), table, group, every, keep, max_records, cluster=cluster)
     from ackfloor_monitoring.metrics.watch_metrics import WatchMetrics
     from ackfloor_monitoring.serving.http_server import PageServer
     from ackfloor_monitoring.spark.watch.stream import Watch

@@ -9,7 +9,7 @@ import typer
 from ackfloor import SettingError
 from ackfloor.cli.shared.parameters import Output, OutputOption
 from ackfloor.cli.shared.rows import console
-from ackfloor_monitoring.spark.cli.parameters import TableOption
+from ackfloor_monitoring.spark.cli.parameters import OneClusterOption, TableOption
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def whatif(
     table: TableOption,
+    cluster: OneClusterOption = None,
     handler: Annotated[
         str | None,
         typer.Option(help="Only the failures of this handler.", show_default="every handler"),
@@ -72,7 +73,7 @@ def whatif(
     )
     try:
         options.policy()  # refused before Spark is started
-        whatif = _rerun(table, options, handler)
+        whatif = _rerun(table, options, cluster, handler)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
@@ -83,9 +84,10 @@ def whatif(
         target.print(part)
 
 
-def _rerun(table: str, policy: PolicyOptions, handler: str | None) -> WhatIf:
+def _rerun(table: str, policy: PolicyOptions, cluster: str | None, handler: str | None) -> WhatIf:
     require_pyspark()
     from ackfloor_monitoring.spark.table import store
+    from ackfloor_monitoring.spark.table.clusters import narrowed
     from ackfloor_monitoring.spark.whatif.build import what_if
 
     with (
@@ -95,4 +97,5 @@ def _rerun(table: str, policy: PolicyOptions, handler: str | None) -> WhatIf:
         show_stage(f"replaying the failures in {table}")
         failures = store.read_failures(spark, table)
         with store.readable_store_errors(table):
+            failures = narrowed(failures, cluster, table)
             return what_if(failures, None, policy, table=table, handler=handler)

@@ -13,6 +13,7 @@ from ackfloor_monitoring.spark.forget.erasure_notes import notes_since
 from ackfloor_monitoring.spark.report.answer import Erased, Report
 from ackfloor_monitoring.spark.report.build import Since, build_report
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
+from ackfloor_monitoring.spark.table.clusters import narrowed
 from ackfloor_monitoring.spark.table.settled_rows import committed_for
 from ackfloor_monitoring.spark.table.store import read_failures, readable_store_errors
 
@@ -29,6 +30,7 @@ def failure_history(
     table: str,
     *,
     group: str | None,
+    cluster: str | None = None,
     since: Since,
     clients: KafkaOptions | None,
     made_at: datetime,
@@ -39,18 +41,20 @@ def failure_history(
         spark: the session.
         table: the table's path.
         group: only this consumer group; None for all.
+        cluster: only this Kafka cluster, in a table of several; None for all.
         since: from when on something is new.
         clients: from `ackfloor.redrive.kafka_options`, to read the groups' commits; None leaves
             them out, and the report says what is unknown then.
 
     Raises:
         TableRefused, StoreFailed: the table cannot be used.
-        NothingToReport: it has no failure of the group.
+        NothingToReport: it has no failure of the group, or of the cluster.
         UnknownRelease: no failure names the release.
         KafkaUnreachable: the commits can't be read.
     """
     failures = read_failures(spark, table)
     with readable_store_errors(table):
+        failures = narrowed(failures, cluster, table)
         if group is not None:
             found = failures.where("`group` is not null").select("group").distinct().collect()
             groups = sorted(row["group"] for row in found)

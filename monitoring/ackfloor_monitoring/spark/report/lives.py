@@ -17,6 +17,7 @@ As in `counts`, only numbers are aggregated: an outcome is its place in `OUTCOME
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -39,7 +40,9 @@ _LIFE = (*MESSAGE, "key", "replays")
 _MOST_ATTEMPTS = 62
 
 
-def lives(rows: DataFrame, commits: DataFrame, period: Period) -> DataFrame:
+def lives(
+    rows: DataFrame, commits: DataFrame, period: Period, more: Mapping[str, Column] | None = None
+) -> DataFrame:
     """One row per message and replay, of the messages that failed and whose origin is known.
 
     Columns: `MESSAGE`, `key`, `replays`, `outcome`, `attempts` (deliveries that failed), `failures`
@@ -51,6 +54,7 @@ def lives(rows: DataFrame, commits: DataFrame, period: Period) -> DataFrame:
         rows: from `deliveries.failure_columns`.
         commits: rows of `settled.COMMIT`; none where the commits are not known.
         period: in which failures lie.
+        more: further aggregates over the deliveries of a life, by name.
     """
     retried, attempt = F.col("stage") == "retry", F.col("attempt")
     failed = ~F.col("replayed") & ~F.col("behind")
@@ -84,6 +88,7 @@ def lives(rows: DataFrame, commits: DataFrame, period: Period) -> DataFrame:
             F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
             _since_first(F.max(F.when(retried, F.col("not_before"))), period).alias("recovery_ms"),
             _since_first(F.min(F.when(~retried, _at(period))), period).alias("death_ms"),
+            *(column.alias(name) for name, column in (more or {}).items()),
         )
         # What only waited behind another record is no message that failed.
         .where("failures > 0 or _replayed > 0")

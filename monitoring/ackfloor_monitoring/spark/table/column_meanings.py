@@ -27,6 +27,8 @@ _OWN = {
     "payload_bytes": "The size of the value in Kafka, in bytes; null for a tombstone.",
     "headers": "The record's own headers, as the redaction rules leave them.",
     "unreadable": "Headers of ours that could not be read, by name.",
+    "cluster": "The Kafka cluster, as `--cluster` of its ingest names it; null where the table "
+    "holds one, without a name.",
     "foreign": "Whose headers it has beside ours: `spring`, `connect`, `kafka-dlq`.",
 }
 _DERIVED = {

@@ -83,10 +83,12 @@ HEADER_COLUMNS = (
     HeaderColumn(envelope.TRUNCATED, "text"),
 )
 
+# The place of a source record, in its cluster.
+ORIGIN = ("origin_topic", "origin_partition", "origin_offset")
 # The key of a message: it is one of a group, wherever its retries lie. The record's own key belongs
 # to it as well where messages are counted: of a topic that was deleted and created anew, the same
 # place is another message. Redrive and park keep it.
-MESSAGE = ("group", "origin_topic", "origin_partition", "origin_offset")
+MESSAGE = ("cluster", "group", *ORIGIN)
 
 # Midnight UTC of 0001-01-02 and 9999-12-31: times beyond overflow in Spark or in Python.
 EARLIEST_TIME_MS = -62_135_510_400_000
@@ -164,6 +166,8 @@ FAILURE = StructType(
         StructField("unreadable", ArrayType(StringType())),
         # Whose headers the record carries beside ours: "spring", "connect", "kafka-dlq".
         StructField("foreign", ArrayType(StringType())),
+        # Where the table holds several: the name that its ingest was given (`clusters`).
+        StructField("cluster", StringType()),
     ]
 )
 

@@ -6,6 +6,7 @@ stream, are logged, and it starts anew:
 
 - a topic vanished, or was created anew (its id is checked before every batch);
 - retention was faster than ingest: the records are gone from Kafka, how many is logged;
+- the table's columns or properties were changed while a batch was stored;
 - the brokers are away: a stream waits for them, a single run fails.
 
 Anything else ends ingest with an error, as does a stream that starts five times without storing
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from ackfloor_monitoring.spark.spark_errors import NoTopics, ReadFailed, StoreFa
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store, upkeep
 from ackfloor_monitoring.spark.table import table_frames as frames
+from ackfloor_monitoring.spark.table.clusters import require_cluster
 from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 from ackfloor_monitoring.spark.table.redacted_rows import redacted
 
@@ -63,6 +65,7 @@ class IngestPlan:
         every_s: the time from one batch to the next, in seconds.
         keep_s: how long failures are kept, in seconds; None for ever. Whole days go.
         at_most: most records of one batch.
+        cluster: what its rows name their cluster; None in a table that holds one.
     """
 
     table: str
@@ -73,6 +76,7 @@ class IngestPlan:
     every_s: float = 10.0
     keep_s: float | None = None
     at_most: int = 500_000
+    cluster: str | None = None
 
     def oldest_day(self, now: datetime) -> date | None:
         """The first day that is kept."""
@@ -122,10 +126,11 @@ class Ingest:
 
         Raises:
             KafkaUnreachable, KafkaRefused, NoTopics, TableRefused, StoreFailed, AnotherIngest,
-            ReadFailed: each says what to do.
+            ReadFailed, ClusterRefused: each says what to do.
         """
         if store.open_table(self._spark, self._plan.table):
             self._kept_house = datetime.now(UTC).date()  # an empty table needs no clean-up
+        require_cluster(self._spark, self._plan.table, self._plan.cluster)
         fruitless = 0
         while not self._stopping:
             before = self.stored.batches
@@ -222,15 +227,31 @@ class Ingest:
             store.require_writer(self._spark, plan.table, self._writer)
             # Each task writes a file in each folder: one task a core, not one a Kafka partition.
             records = records.coalesce(self._spark.sparkContext.defaultParallelism)
-            rows = records.transform(frames.failure_rows, self._ids, now)
+            rows = records.transform(frames.failure_rows, self._ids, now, plan.cluster)
             if (oldest := plan.oldest_day(now)) is not None:
                 rows = rows.where(rows["day"] >= oldest)
-            with store.readable_store_errors(plan.table):
-                store.append(redacted(rows, plan.rules), plan.table)
+            self._append(redacted(rows, plan.rules))
             self._observer.stored(now)
             self._merge_files()
         except AckfloorError as error:
             self._problem = error  # Java would pass on its text alone
+            raise
+
+    def _append(self, rows: DataFrame) -> None:
+        """The records are read from Kafka only here, so what ends the reading ends this. Where
+        somebody changed the table meanwhile, such as added a column, nothing was stored."""
+        try:
+            with store.readable_store_errors(self._plan.table):
+                store.append(rows, self._plan.table)
+        except StoreFailed as failed:
+            store.require_writer(self._spark, self._plan.table, self._writer)
+            if store.is_conflict(failed):
+                raise StreamBroken(f"the table was changed meanwhile: {failed}") from failed
+            origin = getattr(failed.__cause__, "java_exception", None)
+            gone = self._of_reading(io.java_causes(origin))
+            # The storage has timeouts as well: only what Kafka alone says is believed.
+            if isinstance(gone, StreamBroken):
+                raise gone from failed
             raise
 
     def _merge_files(self) -> None:
@@ -274,13 +295,21 @@ class Ingest:
         causes = io.java_causes(getattr(error, "_origin", None))
         kind, text = causes[-1]
         first = text.partition("\n")[0]
+        return self._of_reading(causes) or ReadFailed(f"the stream failed: {kind}: {first}")
+
+    def _of_reading(self, causes: Sequence[tuple[str, str]]) -> AckfloorError | None:
+        """What is wrong with Kafka, of a Java exception's causes; None where something else is."""
+        if not causes:
+            return None
+        kind, text = causes[-1]
+        first = text.partition("\n")[0]
         text = " ".join(f"{name}: {message}" for name, message in causes)
         if any(mark in text for mark in _BROKEN):
             return StreamBroken(f"{kind}: {first}")
         if any(name.endswith(_UNREACHABLE) for name, _ in causes):
             servers = self._plan.kafka["kafka.bootstrap.servers"]
             return KafkaUnreachable(f"bootstrap_servers={servers!r}: {kind}: {first}")
-        return ReadFailed(f"the stream failed: {kind}: {first}")
+        return None
 
     def _await_brokers(self) -> None:
         while not self._stopping:

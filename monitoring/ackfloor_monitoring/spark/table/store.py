@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 WRITER_PROPERTY = "ackfloor.writer"
 CLEANED_PROPERTY = "ackfloor.cleaned"
+# The cluster of rows that name none; empty where all do. Without it the table knows one cluster.
+_UNNAMED_PROPERTY = "ackfloor.unnamed_cluster"
 # Where Spark keeps what it needs while a query runs; Delta leaves such folders alone.
 _SCRATCH = "_ingest"
 # A file that is smaller may be merged with others; a larger one is not written again.
@@ -68,10 +70,30 @@ def read_failures(spark: SparkSession, table: str) -> DataFrame:
     Raises:
         TableRefused: there is none, or it is not ours, or of another version.
     """
-    _check_version(table, _properties(spark, table))
+    found = _properties(spark, table)
+    _check_version(table, found)
     rows = spark.read.format("delta").load(table)
     unknown = {each.name: F.lit(None).cast(each.dataType) for each in _unknown_to(rows)}
-    return with_derived(rows.withColumns(unknown).where(remembered()))
+    rows = rows.withColumns(unknown)
+    if unnamed := found.get(_UNNAMED_PROPERTY):
+        rows = rows.withColumn("cluster", F.coalesce("cluster", F.lit(unnamed)))
+    return with_derived(rows.where(remembered()))
+
+
+def unnamed_cluster(spark: SparkSession, table: str) -> str | None:
+    """The cluster of rows that name none; "" where all do, None where none does."""
+    return _properties(spark, table).get(_UNNAMED_PROPERTY)
+
+
+def name_unnamed(spark: SparkSession, table: str, cluster: str) -> None:
+    """Set what `unnamed_cluster` gives; an append that is under way starts again."""
+    _set(spark, table, _UNNAMED_PROPERTY, cluster)
+
+
+def is_empty(spark: SparkSession, table: str) -> bool:
+    """Whether the table has no row."""
+    with readable_store_errors(table):
+        return spark.read.format("delta").load(table).isEmpty()
 
 
 def open_table(spark: SparkSession, table: str) -> bool:
@@ -102,6 +124,16 @@ def prepare_writing(spark: SparkSession) -> None:
     """Set the session's options for writing the table."""
     for name, value in _WRITING.items():
         spark.conf.set(name, value)
+
+
+def add_columns(spark: SparkSession, table: str) -> list[str]:
+    """Give a table of an earlier release the columns that it lacks; returns their names.
+
+    Raises:
+        TableRefused: there is none, or it is not ours, or of another version.
+    """
+    _check_version(table, _properties(spark, table))
+    return _add_columns(spark, table)
 
 
 def take_over(spark: SparkSession, table: str, writer: str) -> None:
@@ -217,6 +249,11 @@ def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
     return DataFrame(getattr(log.unsafeVolatileSnapshot(), what)().toDF(), spark)
 
 
+def is_conflict(failed: StoreFailed) -> bool:
+    """Whether a write failed because the table's description was changed meanwhile."""
+    return "METADATA_CHANGED" in str(failed) or "PROTOCOL_CHANGED" in str(failed)
+
+
 @contextmanager
 def readable_store_errors(table: str) -> Iterator[None]:
     """Around Spark's use of the table: turns its errors into one sentence."""
@@ -238,11 +275,12 @@ def _unknown_to(rows: DataFrame) -> list[StructField]:
     return [each for each in FAILURE if each.name not in rows.columns]
 
 
-def _add_columns(spark: SparkSession, table: str) -> None:
+def _add_columns(spark: SparkSession, table: str) -> list[str]:
     """Give the table what it lacks: only its description changes, no file is rewritten."""
     with readable_store_errors(table):
         if lacking := _unknown_to(spark.read.format("delta").load(table)):
             spark.sql(f"ALTER TABLE {table_name(table)} ADD COLUMNS ({_declared(lacking)})")
+    return [each.name for each in lacking]
 
 
 def _declared(columns: Iterable[StructField]) -> str:

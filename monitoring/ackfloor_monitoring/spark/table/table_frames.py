@@ -77,7 +77,10 @@ def failure_events(records: DataFrame) -> DataFrame:
 
 
 def failure_rows(
-    records: DataFrame, topic_ids: Mapping[str, str], ingested_at: datetime
+    records: DataFrame,
+    topic_ids: Mapping[str, str],
+    ingested_at: datetime,
+    cluster: str | None = None,
 ) -> DataFrame:
     """Rows of the table `FAILURE`, one for each record, none left out, nothing redacted yet.
 
@@ -85,6 +88,7 @@ def failure_rows(
         records: in the columns of `KAFKA_RECORD`.
         topic_ids: of every topic there; at least one.
         ingested_at: the time of this batch.
+        cluster: the name of theirs; None where clusters have none.
     """
     parts = F.split("topic", "--")
     ids = F.create_map(*(F.lit(part) for pair in topic_ids.items() for part in pair))
@@ -103,6 +107,7 @@ def failure_rows(
                 "payload_bytes": F.octet_length("value").cast("bigint"),
                 "foreign": _foreign(),
                 "headers": F.col("own_headers"),
+                "cluster": F.lit(cluster).cast("string"),
             }
         )
         .select(*FAILURE.fieldNames())

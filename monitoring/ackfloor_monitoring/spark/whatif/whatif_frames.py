@@ -12,7 +12,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ackfloor.core.records.retry_policy import GOLDEN
-from ackfloor_monitoring.spark.table.columns import MESSAGE
+from ackfloor_monitoring.spark.table.columns import MESSAGE, ORIGIN
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
 from ackfloor_monitoring.spark.table.table_frames import did_not_fail, replayed
 from ackfloor_monitoring.spark.whatif.recovery_quantiles import BUCKETS
@@ -245,7 +245,7 @@ def outcomes(replayed: DataFrame) -> DataFrame:
 
     With the place of one message of each, and of one that `tried_later` counts.
     """
-    place = F.concat_ws("/", *MESSAGE[1:])
+    place = F.concat_ws("/", *ORIGIN)
     later = F.when(_tried_later(), place)
     return replayed.groupBy(*OWNER, "left_out").agg(
         F.count("*").alias("messages"),

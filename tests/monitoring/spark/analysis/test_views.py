@@ -125,6 +125,32 @@ def test_the_funnel_is_that_of_the_report(counted: Counted) -> None:
     assert sum(row.dead for row in blind) == sum(row.dead for row in found.values())
 
 
+def test_the_funnel_by_cause_is_the_funnel_taken_apart(counted: Counted) -> None:
+    """The causes of a step add up to it, and each has the messages that failed with it last."""
+    steps, ends = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
+    for row in notebook.funnel_by_cause(counted.failures, counted.commits).collect():
+        steps[row.group, row.handler, row.attempt] += row.failed
+        ended = row.recovered + row.dead + row.waiting + row.unknown
+        ends[row.group, row.cause, row.error_type] += ended
+    # Attempts that nobody of a cause has come to are no rows of it.
+    assert steps == {
+        (each.group, each.handler, each.attempt): each.failed for each in counted.report.funnel
+    }
+    last: dict[object, Any] = {}
+    failed = counted.failures.where("kind = 'failure' and message is not null and replays is null")
+    for row in failed.collect():
+        order = row.attempt, row.event_time
+        before = last.get(row.message)
+        if before is None or order > (before.attempt, before.event_time):
+            last[row.message] = row
+    cause = Counter(
+        (row.group, row.error_fingerprint or row.error_type or row.reason, row.error_type)
+        for row in last.values()
+    )
+    assert +ends == cause
+    assert len(cause) > 5
+
+
 def test_a_gap_in_the_attempts_has_its_steps(spark: SparkSession) -> None:
     """A message that fails three times passes the second step; a header may say any number."""
     places = [{**ORIGIN, "origin_offset": offset} for offset in range(3)]
@@ -200,6 +226,7 @@ def test_sql_sees_every_view_with_its_meanings(spark: SparkSession, counted: Cou
         (notebook.new_causes, NEW_CAUSE),
         (notebook.lives, COMPUTED["lives"]),
         (notebook.funnel, COMPUTED["funnel"]),
+        (notebook.funnel_by_cause, COMPUTED["funnel_by_cause"]),
         (notebook.dispositions, DISPOSITION),
     ],
 )

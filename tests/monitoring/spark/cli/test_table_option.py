@@ -47,6 +47,7 @@ def test_all_commands_of_the_table_are_here() -> None:
         "forget",
         "ingest",
         "maintain",
+        "migrate",
         "replay",
         "report",
         "sql",

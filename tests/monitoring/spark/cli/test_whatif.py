@@ -189,7 +189,7 @@ def test_people_get_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not ask for JSON; the policy is the one that was said."""
     asked: list[RetryPolicy] = []
 
-    def told(_table: str, options: PolicyOptions, _handler: str | None) -> WhatIf:
+    def told(_table: str, options: PolicyOptions, *_of: str | None) -> WhatIf:
         asked.append(options.policy(IN_FORCE))
         return ANSWER
 
