@@ -6,7 +6,8 @@ import re
 import sqlite3
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ackfloor_monitoring.console.index.index_rows import (
     stored_header,
 )
 from ackfloor_monitoring.console.index.index_search import (
+    LONGEST_S,
     Conditions,
     FoundDeadLetter,
     IndexSearch,
@@ -53,6 +55,7 @@ class Index:
         self.source = source
         self.rules = rules
         self.most = most
+        self.opened: list[sqlite3.Connection] = []
 
     def read_on(self) -> str:
         """Look once, as a console that has just started does; returns what it could not do."""
@@ -62,9 +65,19 @@ class Index:
         once.follow(self.source)
         return once.error
 
-    def search(self) -> IndexSearch:
+    def search(self, longest_s: float = LONGEST_S) -> IndexSearch:
         """A new one."""
-        return IndexSearch(IndexFile(self.path, self.rules).to_read())
+        return IndexSearch(self.connect(), longest_s)
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection that reads, until this is closed."""
+        self.opened.append(IndexFile(self.path, self.rules).to_read())
+        return self.opened[-1]
+
+    def close(self) -> None:
+        """Nothing more is searched in it."""
+        for connection in self.opened:
+            connection.close()
 
     def places(self, wanted: Conditions = ANY) -> list[tuple[int, int]]:
         """Partition and offset of all that match, the newest first."""
@@ -85,14 +98,24 @@ def source() -> DeadLetterSource:
     return DeadLetterSource()
 
 
+@contextmanager
+def indexes(folder: Path, source: DeadLetterSource) -> Iterator[Callable[..., Index]]:
+    """Makes the index of a topic, as often as it is asked; closes what was opened in it."""
+    with ExitStack() as stack:
+
+        def made(rules: Redaction | None = None, most: int = 1_000_000) -> Index:
+            index = Index(folder / "kafka.sqlite", source, rules or Redaction(), most)
+            stack.callback(index.close)
+            return index
+
+        yield made
+
+
 @pytest.fixture
-def make(tmp_path: Path, source: DeadLetterSource) -> Callable[..., Index]:
+def make(tmp_path: Path, source: DeadLetterSource) -> Iterator[Callable[..., Index]]:
     """Makes the index of that topic."""
-
-    def made(rules: Redaction | None = None, most: int = 1_000_000) -> Index:
-        return Index(tmp_path / "kafka.sqlite", source, rules or Redaction(), most)
-
-    return made
+    with indexes(tmp_path, source) as made:
+        yield made
 
 
 def sums(index: Index) -> int:
@@ -428,7 +451,7 @@ def test_a_key_is_looked_up(make: Callable[..., Index], source: DeadLetterSource
     source.bury(10)
     index = make()
     index.read_on()
-    connection, asked = IndexFile(index.path, index.rules).to_read(), list[str]()
+    connection, asked = index.connect(), list[str]()
     search = IndexSearch(connection)
     connection.set_trace_callback(asked.append)
     search.count(Conditions(key=b"k"))
@@ -483,7 +506,7 @@ def test_a_search_that_takes_too_long_is_ended(
     source.batch = 5000
     index = make()
     index.read_on()
-    slow = IndexSearch(IndexFile(index.path, index.rules).to_read(), longest_s=-1.0)
+    slow = index.search(longest_s=-1.0)
     with pytest.raises(TooSlow):
         slow.count(Conditions(text="nowhere"))
 

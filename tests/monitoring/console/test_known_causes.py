@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ackfloor_monitoring.console.index.index_search import Conditions
 from ackfloor_monitoring.console.index.index_writer import IndexWriter
 from ackfloor_monitoring.console.index.known_causes import OTHER
 from tests.monitoring.console.dead_letter_source import DLQ, DeadLetterSource
-from tests.monitoring.console.test_index import Index
+from tests.monitoring.console.test_index import Index, indexes
 
 
 @pytest.fixture
@@ -27,9 +28,10 @@ def source(monkeypatch: pytest.MonkeyPatch) -> DeadLetterSource:
 
 
 @pytest.fixture
-def index(source: DeadLetterSource, tmp_path: Path) -> Index:
+def index(source: DeadLetterSource, tmp_path: Path) -> Iterator[Index]:
     """Of that topic."""
-    return Index(tmp_path / "kafka.sqlite", source, Redaction(), 1_000_000)
+    with indexes(tmp_path, source) as made:
+        yield made()
 
 
 def bury(source: DeadLetterSource, *causes: int) -> None:

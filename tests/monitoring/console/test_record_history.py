@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ackfloor.core.records.envelope import Envelope, Reason
-from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.kafka.followed_topics import FollowedTopic
 from ackfloor.dead_letters.rules.dispositions import (
     Disposed,
@@ -28,7 +27,7 @@ from ackfloor_monitoring.console.index.index_writer import Change
 from ackfloor_monitoring.console.index.record_history import DisposedBy, RecordHistory, Stage
 from ackfloor_monitoring.console.pages.records.way import way_of
 from tests.monitoring.console.dead_letter_source import DLQ, FIRST_MS, DeadLetterSource
-from tests.monitoring.console.test_index import Index, StoppedReading
+from tests.monitoring.console.test_index import Index, StoppedReading, indexes
 
 FIRST, SECOND = "orders--billing--retry-30s", "orders--billing--retry-5m"
 ONE = SourcePlace("orders", 1, 7)
@@ -41,13 +40,10 @@ def source() -> DeadLetterSource:
 
 
 @pytest.fixture
-def make(tmp_path: Path, source: DeadLetterSource) -> Callable[..., Index]:
+def make(tmp_path: Path, source: DeadLetterSource) -> Iterator[Callable[..., Index]]:
     """Makes the index of these topics."""
-
-    def made(rules: Redaction | None = None, most: int = 1_000_000) -> Index:
-        return Index(tmp_path / "kafka.sqlite", source, rules or Redaction(), most)
-
-    return made
+    with indexes(tmp_path, source) as made:
+        yield made
 
 
 @contextmanager

@@ -135,18 +135,18 @@ class IndexFile:
             self._create(wanted)
         found = sqlite3.connect(self.path, timeout=PATIENCE_S, isolation_level=None)
         # What a crash of the machine loses is read again.
-        found.execute("pragma synchronous = off")
-        found.execute("pragma cache_size = -65536")
-        return found
+        return _prepared(found, "pragma synchronous = off", "pragma cache_size = -65536")
 
     def to_read(self) -> sqlite3.Connection:
         """A connection that only reads; raises sqlite3.Error where there is nothing to read yet."""
         uri = f"{self.path.absolute().as_uri()}?mode=ro"
         found = sqlite3.connect(uri, timeout=PATIENCE_S, isolation_level=None, uri=True)
-        found.execute("pragma query_only = on")
-        # Reading all takes half the time where pages are not copied first.
-        found.execute(f"pragma mmap_size = {MAPPED_BYTES}")
-        return found
+        return _prepared(
+            found,
+            "pragma query_only = on",
+            # Reading all takes half the time where pages are not copied first.
+            f"pragma mmap_size = {MAPPED_BYTES}",
+        )
 
     def throw_away(self) -> None:
         """Remove the file and those that SQLite keeps beside it."""
@@ -170,3 +170,14 @@ class IndexFile:
             connection.executescript(_TABLES)
             with connection:
                 connection.executemany("insert into meta values (?, ?)", said.items())
+
+
+def _prepared(connection: sqlite3.Connection, *pragmas: str) -> sqlite3.Connection:
+    """The same connection; closed where SQLite takes one of these not, as of a damaged file."""
+    try:
+        for pragma in pragmas:
+            connection.execute(pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
