@@ -66,9 +66,8 @@ def test_sql_and_the_option_error_find_the_same(spark: SparkSession, name: str) 
     errors = ["shop.errors.PaymentDown", "PaymentDown", "other.PaymentDown", "f00d", None]
     base = Envelope(origin_topic="orders", error_fingerprint="f00d")
     headers = [write_headers(base._replace(error_type=each), []) for each in errors]
-    rows = with_derived(
-        records(spark, *((DLQ, each) for each in headers)).transform(failure_events)
-    )
+    events = records(spark, *((DLQ, each) for each in headers)).transform(failure_events)
+    rows = with_derived(events.withColumn("cluster", F.lit("kafka")))
     columns = [F.col(each) for each in ("error_type", "error_class", "error_fingerprint")]
     found = rows.where(F.lit(name).isin(*columns))
     option = DeadLetterFilter(error=name)

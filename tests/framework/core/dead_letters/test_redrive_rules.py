@@ -19,6 +19,7 @@ from ackfloor.core.records.envelope import (
 from ackfloor.core.records.record import Headers
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.dispositions import Disposed, Disposition, disposition_key
+from ackfloor.dead_letters.rules.record_size import SizeLimits
 from ackfloor.dead_letters.rules.redrive_rules import (
     TO_RETRY,
     TO_SOURCE,
@@ -272,3 +273,11 @@ def test_a_tally_accounts_for_everything() -> None:
     assert [tally.of(9, most).remaining for most in (None, 5, 4, 2)] == [3, 3, 2, 0]
     assert not tally.leave(Left.GONE).complete
     assert not replace(tally, stopped="killed").complete
+
+
+def test_what_may_not_fit_is_said_with_the_limit_or_what_it_takes_to_know_it() -> None:
+    """Who may not describe the topic learns which right that needs."""
+    unknown = Preview(Target("orders", 3, TO_SOURCE)).perhaps_text
+    known = Preview(Target("orders", 3, TO_SOURCE, SizeLimits(topic=5_000))).perhaps_text
+    assert "what orders allows is not known (grant DESCRIBE_CONFIGS on it)" in unknown
+    assert "bytes that orders allows: what compression does not make fit" in known
