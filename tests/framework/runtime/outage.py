@@ -149,6 +149,8 @@ class Outcome:
         for_s: how long it lasted, in seconds.
         refused: calls that the dependency refused.
         withheld: failed deliveries that were withheld.
+        failing: the run of failures that opened the breaker: what came in the turn that opened it
+            is in it, as many as a starved worker's slots had meanwhile.
         resumed_s: from its return to the first record handled.
         full_rate_s: from its return to the last moment at which a new record waited for over a
             second.
@@ -164,6 +166,7 @@ class Outcome:
     refused: int
     withheld: int
     opened: int
+    failing: int
     closed: int
     resumed_s: float
     full_rate_s: float
@@ -230,6 +233,7 @@ def outage(servers: str, seconds: float, rate: float, kind: str, **options: Any)
             refused=bank.refused,
             withheld=count(worker, RecordWithheld),
             opened=count(worker, BreakerOpened),
+            failing=sum(each.failing for each in worker.watcher.told(BreakerOpened)),
             closed=count(worker, BreakerClosed),
             resumed_s=resumed_s,
             full_rate_s=_full_rate_s(ledger, back_s),

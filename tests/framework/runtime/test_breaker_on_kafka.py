@@ -21,6 +21,7 @@ import pytest
 from ackfloor import App, CircuitBreaker, Delivery, RetryPolicy
 from ackfloor.core.breaker.park_rate import BURST
 from ackfloor.core.messages.events import BreakerOpened, RecordDeadLettered, RecordParked
+from ackfloor.declare.registration import DEFAULT_CONCURRENCY
 from tests.framework.runtime.on_kafka import Crowd, OnKafka, on_kafka
 from tests.framework.runtime.outage import (
     PARTITIONS,
@@ -57,10 +58,11 @@ def test_an_outage_does_not_drain_the_topic(
     seconds, rate = SECONDS * dice.uniform(0.9, 1.2), RATE * dice.uniform(0.8, 1.2)
     found = outage(bootstrap_servers, seconds, rate, kind)
     told = found.told()
-    most = RULES.failures + BURST + RULES.park_rate_per_s * found.for_s
+    most = found.failing + BURST + RULES.park_rate_per_s * found.for_s
+    assert RULES.failures <= found.failing < RULES.failures + DEFAULT_CONCURRENCY, told
     assert found.during > 5 * most, told
     assert found.left + found.dead <= most, told
-    assert found.dead_in_the_end < (RULES.failures if kind == "dlq" else 1), told
+    assert found.dead_in_the_end < (found.failing if kind == "dlq" else 1), told
     assert found.opened == found.closed == 1, told
     assert found.resumed_s < 5.0, told
     assert found.full_rate_s < 5.0, told
