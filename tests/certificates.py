@@ -12,6 +12,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _PEM = serialization.Encoding.PEM
+#: What the key of an authority may be used for.
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -35,6 +47,8 @@ class Authority:
             .not_valid_before(now - dt.timedelta(days=9))
             .not_valid_after(now + dt.timedelta(days=9))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(_key_name(self._key), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         #: Its own certificate: whoever trusts it trusts what it has signed.
@@ -62,6 +76,10 @@ class Authority:
             .not_valid_before(now + dt.timedelta(days=days[0]))
             .not_valid_after(now + dt.timedelta(days=days[1]))
             .add_extension(x509.SubjectAlternativeName(list(map(_alternative, names))), False)
+            # Python 3.13 trusts none without: it asks for what RFC 5280 demands.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), False
+            )
             .sign(self._key, hashes.SHA256())
         )
         certificate = self._folder / f"{made.serial_number:x}.pem"
@@ -72,6 +90,10 @@ class Authority:
         of_key = certificate.with_suffix(".key")
         of_key.write_bytes(key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, hidden))
         return certificate, of_key
+
+
+def _key_name(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
 
 
 def _named(name: str) -> x509.Name:

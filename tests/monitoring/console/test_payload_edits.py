@@ -57,7 +57,7 @@ def test_what_a_browser_would_change_is_not_given_to_it(value: bytes | None, why
     ("before", "after", "fault"),
     [
         (b'{"n": "one"}', b'{"n": 1}', ""),
-        (b'{"n": "one"}', b'{\n "n": 1,\n}', "none now: line 3, column 1: "),
+        (b'{"n": "one"}', b'{\n "n": 1\n!', "none now: line 3, column 1: "),
         (b'{"n": "one"}', b'{"n": NaN}', "NaN is no value of JSON"),
         (b"[1]", b"[" * 60_000, "it was JSON and is none now"),
         (b'{"n": NaN}', b'{"n": }', ""),
