@@ -203,9 +203,10 @@ class Transactions:
             writes += parts
             if len(parts) > 1:
                 led.update(dict.fromkeys(parts[1:], write))
-        along = {TopicPartition(p.topic, p.partition) for p in positions}
-        for assignment in {write.delivery.assignment for write in queued}:
-            along.discard(TopicPartition(assignment.topic, assignment.partition))
+        own = {write.delivery.assignment for write in queued}
+        along = {TopicPartition(p.topic, p.partition) for p in positions}.difference(
+            TopicPartition(assignment.topic, assignment.partition) for assignment in own
+        )
         for position in positions:
             commit = self._state.assignments[position.topic, position.partition].commit
             commit.outstanding = commit.transacting = True
