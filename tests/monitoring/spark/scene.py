@@ -19,6 +19,11 @@ from ackfloor import AckfloorError
 from ackfloor_monitoring.spark.setup.kafka_options import kafka_options
 from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table.columns import (
+    PARTITIONED_BY,
+    TABLE_VERSION,
+    TABLE_VERSION_PROPERTY,
+)
 from ackfloor_monitoring.spark.table.ingest import Ingest, IngestPlan
 from ackfloor_monitoring.spark.table.ingest_observer import IngestObserver
 
@@ -75,6 +80,15 @@ class Scene:
         self.until(lambda: topic not in self.admin.list_topics(timeout=60).topics)
         # One that knew it would take its successor for what it was.
         self.producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+
+    def earlier(self, spark: SparkSession, *lacking: str) -> str:
+        """The path of the same table as an earlier release had made it: without these columns."""
+        path = f"{self.table}-of-an-earlier-release"
+        rows = spark.read.format("delta").load(self.table).drop(*lacking)
+        rows.write.format("delta").partitionBy(*PARTITIONED_BY).save(path)
+        version = f"'{TABLE_VERSION_PROPERTY}' = '{TABLE_VERSION}'"
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({version})")
+        return path
 
     def produce(self, ending: str, count: int, *, apart_ms: int = 3_600_000) -> None:
         """Records as a worker parks them, one failure every hour unless told."""

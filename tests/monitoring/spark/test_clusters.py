@@ -27,11 +27,6 @@ from ackfloor_monitoring.spark.spark_errors import (
 )
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.clusters import checked_name, require_one
-from ackfloor_monitoring.spark.table.columns import (
-    PARTITIONED_BY,
-    TABLE_VERSION,
-    TABLE_VERSION_PROPERTY,
-)
 from tests.monitoring.spark.failure_rows import NOON, dead, frame
 from tests.monitoring.spark.scene import Scene
 
@@ -109,18 +104,14 @@ def migrated(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, *arguments: s
 
 @pytest.mark.kafka
 def test_an_old_table_takes_up_a_second_cluster(
-    spark: SparkSession, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it was said of which cluster its rows are: they are read as of that one, no file is
     rewritten, and every ingest has to name its cluster from then on."""
     scene.create("dlq")
     scene.produce("dlq", 3)
     scene.ingest(spark)
-    earlier = str(tmp_path / "earlier")
-    rows = spark.read.format("delta").load(scene.table).drop("cluster", "idempotency_key")
-    rows.write.format("delta").partitionBy(*PARTITIONED_BY).save(earlier)
-    version = f"'{TABLE_VERSION_PROPERTY}' = '{TABLE_VERSION}'"
-    spark.sql(f"ALTER TABLE delta.`{earlier}` SET TBLPROPERTIES ({version})")
+    earlier = scene.earlier(spark, "cluster", "idempotency_key")
     scene.table = earlier
     before = set(Path(earlier).rglob("*.parquet"))
     with pytest.raises(ClusterRefused, match="its rows name no cluster; say which they are of"):

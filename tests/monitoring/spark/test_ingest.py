@@ -26,9 +26,6 @@ from ackfloor_monitoring.spark.table import kafka_reads as io
 from ackfloor_monitoring.spark.table import store
 from ackfloor_monitoring.spark.table.columns import (
     FAILURE,
-    PARTITIONED_BY,
-    TABLE_VERSION,
-    TABLE_VERSION_PROPERTY,
 )
 from tests.monitoring.spark.scene import Scene
 
@@ -232,17 +229,13 @@ def test_retention_that_overtakes_a_running_stream_is_told(
 
 
 def test_a_table_of_an_earlier_release_is_read_and_gets_the_columns_that_it_lacks(
-    spark: SparkSession, scene: Scene, tmp_path: Path
+    spark: SparkSession, scene: Scene
 ) -> None:
     """In the old rows a new column is null; the next ingest goes on where they end."""
     scene.create("dlq")
     scene.produce("dlq", 3)
     scene.ingest(spark)
-    earlier = str(tmp_path / "earlier")
-    rows = spark.read.format("delta").load(scene.table).drop("idempotency_key", "attempt")
-    rows.write.format("delta").partitionBy(*PARTITIONED_BY).save(earlier)
-    version = f"'{TABLE_VERSION_PROPERTY}' = '{TABLE_VERSION}'"
-    spark.sql(f"ALTER TABLE delta.`{earlier}` SET TBLPROPERTIES ({version})")
+    earlier = scene.earlier(spark, "idempotency_key", "attempt")
     lacking = store.read_failures(spark, earlier).select("idempotency_key", "attempt")
     assert [tuple(row) for row in lacking.collect()] == [(None, None)] * 3
     scene.produce("dlq", 2)
