@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ WIDE, NARROW = 1280, 390
 TASTES = tuple((width, is_dark) for width in (WIDE, NARROW) for is_dark in (False, True))
 #: The ground of a page that is light.
 WHITE = "rgb(255, 255, 255)"
+#: That of one that is dark: any other that can't be seen through.
+DARK = r"^rgb\((?!255, 255, 255)"
 #: Whether a page is seen by one who likes it dark.
 IS_DARK = "matchMedia('(prefers-color-scheme: dark)').matches"
 
@@ -109,9 +112,10 @@ class Window:
         """Make the window so large, of somebody who likes pages dark or light."""
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.emulate_media(color_scheme="dark" if is_dark else "light")
-        # A page that does not heed the colour would be read twice in the same one.
-        ground = self.page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (ground == WHITE) != is_dark, ground
+        # A page that does not heed the colour would be read twice in the same one. One that is
+        # being loaded has none yet.
+        ground = re.compile(DARK) if is_dark else WHITE
+        expect(self.page.locator("body")).to_have_css("background-color", ground)
 
     def overflow_px(self) -> int:
         """By how much the page is wider than the window, with its styles."""
