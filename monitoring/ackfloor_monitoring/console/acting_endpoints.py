@@ -70,8 +70,8 @@ class Desk(Protocol[J]):
     def judge(self, form: Fields, person: Person, address: str) -> J:
         """What a form would do; raises SettingError, AckfloorError, Refused."""
 
-    def carry_out(self, judged: J, reason: str) -> None:
-        """Do it, once; raises SettingError."""
+    def carry_out(self, judged: J, reason: str, address: str) -> None:
+        """Do it, once, as confirmed from an address; raises SettingError."""
 
     def stop(self, judged: J, reason: str, address: str) -> None:
         """End what takes long, as soon as that can be; raises SettingError, AckfloorError."""
@@ -133,14 +133,15 @@ class ActingEndpoints(Generic[J]):
         desk, judged = self._of(request), self._judged(request, identity)
         _refuse_others(judged, identity)
         stops, reason = form.get("stop"), form.get("reason")
+        address = origin_of(self._gate, request)
         if (stops or judged.needs_reason) and not reason.strip():
             return self._shown(request, identity, judged, "say why: others will ask")
 
         def does() -> None:
             if stops:
-                desk.stop(judged, reason, origin_of(self._gate, request))
+                desk.stop(judged, reason, address)
             else:
-                desk.carry_out(judged, reason)
+                desk.carry_out(judged, reason, address)
 
         try:
             await _apart(desk, does)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlencode
 
+import pytest
+
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor_monitoring.console.access.gate import Gate
 from ackfloor_monitoring.console.access.hosts import own_names
@@ -102,6 +104,17 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
         elif not line and name:
             yield name, "\n".join(lines)
             name, lines = "", []
+
+
+def named_by(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Have a header say from where a request comes, as behind a proxy; returns its name."""
+    header = "x-test-from"
+
+    def origin(_gate: Gate, headers: Mapping[str, str], peer: str) -> str:
+        return headers.get(header, peer)
+
+    monkeypatch.setattr(Gate, "origin", origin)
+    return header.replace("-", "_")
 
 
 @contextmanager

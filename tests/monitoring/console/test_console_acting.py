@@ -43,7 +43,13 @@ from tests.framework.core.scheduling.test_lane_orders import BOOM
 from tests.monitoring.console.acting_stage import OF_BILL, console, notes, stages
 from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.page_text import OVERVIEW, words
-from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
+from tests.monitoring.console.served_console import (
+    NOWHERE,
+    Answer,
+    Console,
+    console_of,
+    named_by,
+)
 from tests.monitoring.samples import OPEN, handler, snapshot
 
 __all__ = ["notes", "stages"]
@@ -93,6 +99,19 @@ def test_failed_records_are_tried_now_in_all_runs(
     assert (end.targets, end.reason) == (("bill",), "stock is there again")
     assert end.arguments["from"] == "127.0.0.1"
     assert end.arguments["places"] == [place for _, place in places]
+
+
+def test_a_note_says_from_where_an_order_was_confirmed(
+    stages: tuple[Stage, Stage], notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asked may have moved since, or it was somebody else with the same name."""
+    header = named_by(monkeypatch)
+    with console(stages) as served:
+        fields = (("action", "retry"), *OF_BILL, ("place", "orders/0/0"))
+        order = served.send(ORDERS, *fields, **{header: "10.0.0.1"}).headers["location"]
+        served.ask(order, **{header: "10.0.0.2"})
+        assert served.send(order, ("reason", ""), **{header: "10.0.0.3"}).status == 303
+    assert [each.arguments["from"] for each in notes.written] == ["10.0.0.3"] * 2
 
 
 def test_the_token_of_a_name_is_that_of_its_runs(

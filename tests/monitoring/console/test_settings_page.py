@@ -21,7 +21,13 @@ from ackfloor_monitoring.console.acts.change_effects import effect_of
 from ackfloor_monitoring.console.reads.group_settings import BUILT_IN, sections_of
 from tests.monitoring.console.kept_notes import Notes
 from tests.monitoring.console.page_text import SCRIPT, Tags, words
-from tests.monitoring.console.served_console import NOWHERE, Answer, Console, console_of
+from tests.monitoring.console.served_console import (
+    NOWHERE,
+    Answer,
+    Console,
+    console_of,
+    named_by,
+)
 from tests.monitoring.console.settings_stage import TOKEN, SettingsRun, console, notes, runs
 from tests.monitoring.console.shown_cluster import Run
 
@@ -216,13 +222,17 @@ def test_a_change_is_shown_confirmed_and_made_in_all_runs(
     assert "handlers.bill.concurrency 4 config set" in said
 
 
-def test_a_change_is_made_once(runs: tuple[SettingsRun, ...], notes: Notes) -> None:
-    """However often its form is sent."""
+def test_a_change_is_made_once(
+    runs: tuple[SettingsRun, ...], notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often its form is sent, and noted with the address that confirmed it."""
+    header = named_by(monkeypatch)
     with console(runs[:1]) as served:
-        asked = served.send(CHANGES, *CONCURRENCY, ("value", "3"))
-        for _ in range(2):
-            confirmed(served, asked)
-    assert len(notes.written) == 2
+        asked = served.send(CHANGES, *CONCURRENCY, ("value", "3"), **{header: "10.0.0.1"})
+        order, why = asked.headers["location"], ("reason", "fewer at once")
+        for address in ("10.0.0.2", "10.0.0.3"):
+            assert served.send(order, why, **{header: address}).status == 303
+    assert [each.arguments["from"] for each in notes.written] == ["10.0.0.2"] * 2
     assert len([each for each in runs[0].changes if each.number]) == 2  # one for each worker
 
 

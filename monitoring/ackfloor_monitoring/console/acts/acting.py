@@ -7,7 +7,7 @@ once is done once: a form that is sent again leads to what came of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ackfloor import AckfloorError
@@ -25,7 +25,13 @@ from ackfloor.operations import (
     noted,
 )
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
+from ackfloor_monitoring.console.acts.first_noted import (
+    by_of,
+    carrying,
+    confirmed,
+    console_note,
+    writer_of,
+)
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.acts.order_forms import Does, Order, read_order
 from ackfloor_monitoring.console.acts.retry_forms import ACTIONS, read_retry
@@ -123,8 +129,11 @@ class Acting:
         move = read_retry(form, person, self._cluster)
         return Order(move.group, move, "retry")
 
-    def carry_out(self, judged: Judged, reason: str) -> None:
+    def carry_out(self, judged: Judged, reason: str, address: str) -> None:
         """Do it, once.
+
+        Args:
+            address: from where it is confirmed.
 
         Raises:
             SettingError: the reason is missing or too long.
@@ -134,15 +143,15 @@ class Acting:
         if not self.kept.begin(judged.note.id, made):
             return
         with carrying(made, judged.note):
-            self._do(order.does, made)
+            self._do(order.does, made, address)
 
     def stop(self, judged: Judged, reason: str, address: str) -> None:
         """There is nothing to end: runs answer within seconds."""
 
-    def _do(self, does: Does, carried: Carried) -> None:
+    def _do(self, does: Does, carried: Carried, address: str) -> None:
         """Raises what prevents it: it can't be noted, or no run does it."""
         judged = carried.judged
-        begun = replace(judged.note, reason=carried.reason)
+        begun = confirmed(judged.note, carried.reason, address)
         write = writer_of(self._cluster, lambda why: setattr(carried, "error", why))
         runs = self._cluster.runs_of(judged.order.group)
         if isinstance(does, LaneMove) and isinstance(judged.would, LaneOutcome):

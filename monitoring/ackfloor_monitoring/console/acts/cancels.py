@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ackfloor.cli.shared.run_address import checked_reason
@@ -11,7 +11,13 @@ from ackfloor.operations import ActionNote, noted
 from ackfloor.redrive import JobNote
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
-from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
+from ackfloor_monitoring.console.acts.first_noted import (
+    by_of,
+    carrying,
+    confirmed,
+    console_note,
+    writer_of,
+)
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -90,7 +96,7 @@ class Cancels:
         self.kept.keep(note.id, judged)
         return judged
 
-    def carry_out(self, judged: JudgedCancel, reason: str) -> None:
+    def carry_out(self, judged: JudgedCancel, reason: str, address: str) -> None:
         """End the job, once; raises SettingError for a reason that is too long."""
         # The Kafka client is loaded when it is first needed.
         from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
@@ -99,7 +105,7 @@ class Cancels:
         made = CarriedCancel()
         if not self.kept.begin(judged.note.id, made):
             return
-        begun = replace(judged.note, reason=text)
+        begun = confirmed(judged.note, text, address)
         with carrying(made, begun):
             write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
             with noted(begun, write, job=True) as ending:

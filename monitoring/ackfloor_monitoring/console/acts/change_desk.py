@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ackfloor import AckfloorError, SettingError
@@ -15,7 +15,13 @@ from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.operations import ActionNote, ChangeOutcome, Runs, SettingChange, noted
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.change_effects import effect_of
-from ackfloor_monitoring.console.acts.first_noted import by_of, carrying, console_note, writer_of
+from ackfloor_monitoring.console.acts.first_noted import (
+    by_of,
+    carrying,
+    confirmed,
+    console_note,
+    writer_of,
+)
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -108,13 +114,13 @@ class ChangeDesk:
         self.kept.keep(note.id, judged)
         return judged
 
-    def carry_out(self, judged: JudgedChange, reason: str) -> None:
+    def carry_out(self, judged: JudgedChange, reason: str, address: str) -> None:
         """Do it, once; raises SettingError for a reason that is too long."""
         text = checked_reason("reason", " ".join(reason.split()))
         made = CarriedChange()
         if not self.kept.begin(judged.note.id, made):
             return
-        begun = replace(judged.note, reason=text)
+        begun = confirmed(judged.note, text, address)
         with carrying(made, begun):
             write = writer_of(self._cluster, lambda why: setattr(made, "error", why))
             runs = self._cluster.runs_of(judged.group)

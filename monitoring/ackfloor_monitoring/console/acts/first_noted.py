@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from ackfloor import AckfloorError
@@ -42,6 +43,16 @@ def console_note(
     return new_note(
         action, PROGRAM, by, targets=[target], group=group, arguments=given, reason=reason
     )
+
+
+def confirmed(note: ActionNote, reason: str, address: str) -> ActionNote:
+    """The note of what was judged, once it is confirmed.
+
+    Args:
+        reason: why, as whoever confirms it says.
+        address: from where they do; it may be another one than that it was asked from.
+    """
+    return replace(note, reason=reason, arguments={**note.arguments, "from": address})
 
 
 def by_of(person: Person) -> str:

@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from ackfloor import SettingError
@@ -18,7 +18,12 @@ from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.operations import ActionNote, noted
 from ackfloor.operations.noted import end_by_tallies
 from ackfloor.redrive import Tally, Wanted
-from ackfloor_monitoring.console.acts.first_noted import carrying, console_note, writer_of
+from ackfloor_monitoring.console.acts.first_noted import (
+    carrying,
+    confirmed,
+    console_note,
+    writer_of,
+)
 from ackfloor_monitoring.console.acts.kept_forms import KeptForms
 from ackfloor_monitoring.console.forms import Fields
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -58,6 +63,8 @@ class CarriedJob:
     """A job that was confirmed.
 
     Attributes:
+        reason: why, as whoever confirmed it says.
+        address: from where they did.
         tally: how far it is.
         error: why it was not begun, or failed.
         over: whether it has ended.
@@ -66,6 +73,7 @@ class CarriedJob:
     """
 
     reason: str
+    address: str
     tally: Tally = field(default_factory=Tally)
     error: str = ""
     over: bool = False
@@ -144,13 +152,16 @@ class JobDesk(ABC, Generic[J]):
         """Whether judging a form reads as much as a search: it looks at some dead letters alone."""
         return False
 
-    def carry_out(self, judged: J, reason: str) -> None:
+    def carry_out(self, judged: J, reason: str, address: str) -> None:
         """Begin it, once.
+
+        Args:
+            address: from where it is confirmed.
 
         Raises:
             SettingError: the reason is missing or too long, or too many jobs run.
         """
-        made = CarriedJob(checked_reason("reason", " ".join(reason.split())))
+        made = CarriedJob(checked_reason("reason", " ".join(reason.split())), address)
         with self._threads.beginning:
             if self.kept.carried(judged.note.id) is not None:
                 return
@@ -196,7 +207,8 @@ class JobDesk(ABC, Generic[J]):
         """In its thread: note it, run the job, note how it ended."""
         with carrying(carried, judged.note):
             write = writer_of(self._cluster, carried.tell)
-            with noted(replace(judged.note, reason=carried.reason), write, job=True) as ending:
+            begun = confirmed(judged.note, carried.reason, carried.address)
+            with noted(begun, write, job=True) as ending:
                 job, wanted = self._begun(judged)
                 carried.tally = job.run(
                     wanted,

@@ -156,11 +156,11 @@ class Edits(JobDesk[JudgedEdit]):
         self.kept.keep(note.id, judged)
         return judged
 
-    def carry_out(self, judged: JudgedEdit, reason: str) -> None:
+    def carry_out(self, judged: JudgedEdit, reason: str, address: str) -> None:
         """Begin it, once; raises SettingError."""
         if judged.fault:
             raise SettingError("value", judged.place, judged.fault, "correct it, and look again")
-        super().carry_out(judged, reason)
+        super().carry_out(judged, reason, address)
 
     def _job(self, order: Order) -> RedriveJob:
         # The Kafka client is loaded when it is first needed.
