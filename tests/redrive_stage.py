@@ -171,7 +171,7 @@ class Stage:
         found: dict[str, dict[str, Any]] = {}
         for message in self.read(self.dispositions):
             key = bytes(message.key() or b"").decode()  # type: ignore[arg-type]
-            if not key.startswith(("job/", "edit/")):
+            if not key.startswith(("job/", "edit/", "selection/")):
                 assert key not in found, "disposed of twice"
                 found[key] = json.loads(message.value() or b"")
         return found

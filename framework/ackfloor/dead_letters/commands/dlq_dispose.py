@@ -22,9 +22,17 @@ from ackfloor.cli.shared.parameters import (
     MaxOption,
     Output,
     OutputOption,
+    ResumeOption,
     YesOption,
 )
 from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
+from ackfloor.dead_letters.commands.dlq_replay import (
+    Replay,
+    noted_arguments,
+    part_of,
+    refuse_another_action,
+    resumed,
+)
 from ackfloor.dead_letters.commands.filter_options import FilterOptions
 from ackfloor.dead_letters.commands.redriving import Part, carry_out
 from ackfloor.dead_letters.commands.selection import (
@@ -35,7 +43,7 @@ from ackfloor.dead_letters.commands.selection import (
 )
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
 from ackfloor.dead_letters.rules.dispositions import Disposition
-from ackfloor.dead_letters.rules.redrive_rules import Order
+from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, Order
 from ackfloor.redrive import job_name, operator
 
 
@@ -82,6 +90,20 @@ class _Asked:
             chosen.refuse_unmarked(self.places.topic)
         return Part(job, chosen.offsets)
 
+    def discards(self) -> Replay:
+        """What is asked for, so that the job can be resumed by its note."""
+        return Replay(
+            self.places, self.wanted, "", self.most, MAX_REPLAYS, action=Disposition.DISCARDED
+        )
+
+    def refuse_selection(self) -> None:
+        """Raises typer.BadParameter where more than the job says what is meant."""
+        if self.wanted != DeadLetterFilter() or self.most is not None or self.places.only:
+            raise typer.BadParameter(
+                "the job says what is meant: give only the topic, and --dry-run or --yes",
+                param_hint="--resume",
+            )
+
     def carry_out(self, part: Part, noting: Noting) -> None:
         """Do it, once it is confirmed; raises typer.Exit where not all was done."""
         as_json = self.output is Output.json
@@ -106,12 +128,22 @@ def _asked(
 _AskedOption = Annotated[_Asked, Made(_asked)]
 
 
-def discard(asked: _AskedOption) -> None:
+def discard(asked: _AskedOption, resume: ResumeOption = None) -> None:
     """Note dead letters as discarded: hidden, and sent nowhere again. None is deleted."""
+    if resume is not None:
+        asked.refuse_selection()
     reading = DeadLetterSelection.open(asked.brokers)
-    order = asked.order(Disposition.DISCARDED)
-    noting = asked.noting("dlq discard", order)
-    asked.carry_out(asked.part(reading, order), noting)
+    if resume is None:
+        order, what = asked.order(Disposition.DISCARDED), asked.discards()
+        noting = asked.noting("dlq discard", order)
+    else:
+        order, what = resumed(reading, asked.places.topic, resume, operator())
+        refuse_another_action(order, Disposition.DISCARDED)
+        given = noted_arguments(what, None, resume)
+        noting = Noting(asked.brokers, "dlq discard", asked.because, given)
+    # Who began a job has said so.
+    part = part_of(reading, order, what, foreign=asked.foreign or resume is not None)
+    asked.carry_out(part, noting)
 
 
 def archive(

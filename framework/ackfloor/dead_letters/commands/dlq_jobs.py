@@ -28,7 +28,7 @@ def jobs(
     """The jobs of replay, discard and archive: what they did, how far they are, who asked.
 
     `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
-    likely. `dlq replay TOPIC --resume JOB` goes on with it.
+    likely. `dlq replay TOPIC --resume JOB` goes on with it, `dlq discard` likewise with its own.
     """
     reading = DeadLetterSelection.open(brokers).topics
     rows = [

@@ -42,7 +42,9 @@ from ackfloor.dead_letters.commands.selection import (
     Places,
 )
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.dead_letters.rules.redrive_edit import Edit, unedited
+from ackfloor.dead_letters.rules.redrive_jobs import resuming
 from ackfloor.dead_letters.rules.redrive_rules import MAX_REPLAYS, TO_RETRY, Order, target_topic
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import job_name, operator
@@ -54,19 +56,24 @@ if TYPE_CHECKING:
 
 Read = TypeVar("Read")
 #: What the note of a job holds only for `--resume`.
-_OF_RESUMING = frozenset({"ends", "topic_id", "edit_kept"})
+_OF_RESUMING = frozenset({"action", "ends", "topic_id", "edit_kept", "selection_kept"})
+#: What a job may do that is resumed by its note: an archive is a file of another machine.
+_RESUMED = frozenset({Disposition.REPLAYED, Disposition.DISCARDED})
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay was asked for: given on the command line, or read from the note of its job.
+    """What a job was asked for: given on the command line, or read from its note.
 
     Attributes:
+        to: where they go; "" where they go nowhere.
         ends: partition -> offset; what is at or behind it came later and is left out. None for no
             end.
         topic_id: of the dead-letter topic when the job began; "" where that is not known.
         edit: what was to be edited, and by what; "" for nothing.
         edit_kept: whether the job keeps it, so that it can be resumed.
+        action: what is done with each.
+        selection_kept: whether the job keeps the places that are meant, and no filter says them.
     """
 
     places: Places
@@ -78,9 +85,24 @@ class Replay:
     topic_id: str = ""
     edit: str = ""
     edit_kept: bool = False
+    action: Disposition = Disposition.REPLAYED
+    selection_kept: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """For the note of the job, as JSON."""
+        facts = self._facts()
+        if self.selection_kept:
+            # A release that knows nothing of it misses these, and resumes nothing: without them
+            # it would take the whole topic to be meant.
+            facts = {k: v for k, v in facts.items() if k not in {"places", "filter"}}
+            facts["selection_kept"] = True
+        if self.action is not Disposition.REPLAYED:
+            # Likewise: it would send them.
+            del facts["to"]
+            facts["action"] = self.action.value
+        return facts
+
+    def _facts(self) -> dict[str, Any]:
         return {
             # A file may name very many, and a job with such edits can't be resumed by its note.
             "places": [] if self.edit and not self.edit_kept else self.places.texts(),
@@ -108,23 +130,35 @@ class Replay:
                 f"--resume={note.job!r}: it edited what it sent ({asked['edit']}); give the "
                 "command that began it again, and it goes on"
             )
+        keeps = asked.get("selection_kept") is True
         try:
+            action = _action_of(note)
             return cls(
-                _places(topic, _kind(list, asked["places"])),
-                DeadLetterFilter.from_dict(_kind(dict, asked["filter"])),
-                _kind(str, asked["to"]),
+                Places(topic) if keeps else _places(topic, _kind(list, asked["places"])),
+                DeadLetterFilter.from_dict({} if keeps else _kind(dict, asked["filter"])),
+                _kind(str, asked["to"]) if action is Disposition.REPLAYED else "",
                 None if asked["max"] is None else _kind(int, asked["max"]),
                 _kind(int, asked["max_replays"]),
                 {int(p): _kind(int, end) for p, end in _kind(dict, asked["ends"]).items()},
                 _kind(str, asked["topic_id"]),
                 _kind(str, asked["edit"]) if kept else "",
                 kept,
+                action,
+                keeps,
             )
         except (KeyError, TypeError, ValueError, typer.BadParameter) as exc:
             raise RedriveRefused(
                 f"--resume={note.job!r}: not a job of this command; give the command that began "
                 "it again, and it goes on"
             ) from exc
+
+
+def _action_of(note: JobNote) -> Disposition:
+    """What a job is to do again; raises ValueError where its note says it in two ways, or not."""
+    action = Disposition(note.asked.get("action", Disposition.REPLAYED))
+    if action.value != note.action or action not in _RESUMED:
+        raise ValueError(note.action)
+    return action
 
 
 def _places(topic: str, texts: list[str]) -> Places:
@@ -215,6 +249,7 @@ def replay(
         named = Places(named.topic, edits.wanted())
     if resume:
         order, asked = resumed(reading, named.topic, resume, operator())
+        refuse_another_action(order, Disposition.REPLAYED)
     else:
         asked = Replay(
             named, wanted, to or TO_RETRY, most, max_replays or MAX_REPLAYS,
@@ -358,7 +393,19 @@ def resumed(reading: DeadLetterSelection, topic: str, job: str, by: str) -> tupl
     left = None if asked.limit is None else asked.limit - note.done
     if left is not None and left < 1:
         raise RedriveRefused(f"--resume={job!r}: the job has sent its {asked.limit:,}")
-    return Order(topic, asked.to, job, by, limit=left, before=note.done), asked
+    order = Order(
+        topic, asked.to, job, by, limit=left, max_replays=asked.max_replays, action=asked.action,
+        before=note.done,
+    )  # fmt: skip
+    return order, asked
+
+
+def refuse_another_action(order: Order, wanted: Disposition) -> None:
+    """Raises RedriveRefused where a job that is to be resumed does something else."""
+    if order.action is not wanted:
+        goes_on = resuming(order.dlq, order.job, sends=order.sends)
+        text = f"this job has {order.action.value} what it was about: to go on, {goes_on}"
+        raise RedriveRefused(f"--resume={order.job!r}: {text}")
 
 
 def job_of(reading: DeadLetterSelection, order: Order, asked: Replay) -> RedriveJob:
@@ -397,6 +444,9 @@ def part_of(
         RedriveRefused, KafkaUnreachable: as `job_of` does, or the dead letters can't be read.
     """
     job = job_of(reading, order, asked)
+    if asked.selection_kept:
+        job.order = replace(order, asked=asked.to_dict())
+        return Part(job, job.kept_selection())
     if chosen is None:
         chosen = reading.choose(asked.places, asked.wanted, asked.ends)
     if not foreign:

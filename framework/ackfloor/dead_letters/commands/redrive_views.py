@@ -14,7 +14,7 @@ from typing import Any
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.rules.dispositions import Disposition
-from ackfloor.dead_letters.rules.redrive_jobs import resumable
+from ackfloor.dead_letters.rules.redrive_jobs import resumable, resuming
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter, Left, Order
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
 
@@ -84,13 +84,14 @@ def result_of(order: Order, target: str, tally: Tally) -> dict[str, Any]:
 def resume_of(order: Order, tally: Tally) -> str | None:
     """The command that goes on with a job; None where that is the command that began it."""
     # A note exists where something was sent; it can be resumed if it says what was asked for.
-    noted = order.sends and (tally.sent or order.before or order.kept is not None)
+    keeps = order.kept is not None or order.keeps_selection
+    noted = tally.sent or order.before or keeps
     if not (noted and resumable(order.asked)):
         return None
     if "where" in order.asked:  # of `spark replay`, over several topics
         table = quote(order.asked["table"])
         return f"ackfloor spark replay --table {table} --resume {order.job} --yes"
-    return f"ackfloor dlq replay {order.dlq} --resume {order.job} --yes"
+    return f"{resuming(order.dlq, order.job, sends=order.sends)} --yes"
 
 
 def _sample(dead_letter: DeadLetter) -> dict[str, Any]:

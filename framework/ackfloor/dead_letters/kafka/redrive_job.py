@@ -12,8 +12,9 @@ active at a time, and that a job need not remember anything:
 
 A job that was killed is therefore resumed by asking for the same again. One whose order has an edit
 that nobody else has writes that first, with its note, and deletes it in the transaction that sends
-its dead letter. Two jobs at once: the
-younger one fences the older one, which reports that and ends. To avoid it, check `active` first.
+its dead letter. One whose selection nobody else could make again writes that first, and deletes it
+with its last note. Two jobs at once: the younger one fences the older one, which reports that and
+ends. To avoid it, check `active` first.
 
 Discarding and archiving are the same job, in which nothing is sent: dispositions alone are written.
 """
@@ -47,6 +48,14 @@ from ackfloor.dead_letters.kafka.redrive_writer import (
 )
 from ackfloor.dead_letters.rules.dispositions import Disposed, DispositionNote, disposition_key
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit, edit_key, gone_text, why_not
+from ackfloor.dead_letters.rules.kept_selections import (
+    Parts,
+    missing_text,
+    part_bytes,
+    part_key,
+    parts_of,
+    selection_of,
+)
 from ackfloor.dead_letters.rules.record_size import Fit
 from ackfloor.dead_letters.rules.redrive_edit import Edit, edited, unedited, with_kept
 from ackfloor.dead_letters.rules.redrive_jobs import JobNote, JobState
@@ -97,6 +106,8 @@ class RedriveJob:
         self._sign: JobSign | None = None
         #: Places of kept edits whose dead letters are not in the topic any more.
         self._gone: set[tuple[int, int]] = set()
+        #: Of the selection that it keeps, where this run has written it.
+        self._parts: Parts = {}
 
     def active(self) -> JobNote | None:
         """Another job that runs on the same dead-letter topic, as far as is known.
@@ -124,6 +135,19 @@ class RedriveJob:
             if each.job == self.order.job:
                 return each
         raise RedriveRefused(gone_text(self.order.job))
+
+    def kept_selection(self) -> Wanted:
+        """What this job, which ran before, was to work on, as it keeps it in the topic.
+
+        Raises:
+            RedriveRefused: it keeps none any more.
+            KafkaUnreachable: see the class.
+        """
+        self._look()
+        found = selection_of(self._disposed.selections.get(self.order.job, {}))
+        if found is None:
+            raise RedriveRefused(missing_text(self.order.job))
+        return found
 
     def _look(self) -> None:
         """Read the dispositions as they are; others may add to them."""
@@ -180,6 +204,7 @@ class RedriveJob:
             self._sign = self._new_sign(self._progress(wanted).remaining)
             self._refuse_another_edit()
             self._keep_edit()
+            self._keep_selection(wanted)
             fitting = self._fitting(self._sendable(self._dead_letters(undone)), edit)
             for batch in self._batches(after for _, after, _ in fitting):
                 self._keep_to_rate(len(batch), stopping)
@@ -344,16 +369,42 @@ class RedriveJob:
 
     def _keep_edit(self) -> None:
         """Write the order's edit and the job's note, for whoever resumes it."""
-        kept, until_s = self.order.kept, time.monotonic() + PATIENCE_S
-        while kept is not None and not self._disposed.hides(kept.partition, kept.offset):
+        kept = self.order.kept
+        if kept is None:
+            return
+
+        def records() -> list[NewRecord]:
+            if self._disposed.hides(kept.partition, kept.offset):
+                return []
+            return [self._noted(kept.partition, kept.key, kept.to_bytes())]
+
+        self._write_first(records, "this edit")
+
+    def _keep_selection(self, wanted: Wanted) -> None:
+        """Write what the job is about and its note, for whoever resumes it."""
+        if self.order.keeps_selection:
+            self._parts = parts = parts_of(wanted, self.topics.dlq_id)
+            records = [
+                self._noted(place.partition, part_key(self.order.job, place), part_bytes(part))
+                for place, part in parts.items()
+            ]
+            self._write_first(lambda: records, "a part of this selection")
+
+    def _write_first(self, records: Callable[[], list[NewRecord]], what: str) -> None:
+        """Write what the job keeps, and its note, before anything is sent.
+
+        Args:
+            records: what is to be written, asked each time; nothing where it is of no use any more.
+        """
+        until_s = time.monotonic() + PATIENCE_S
+        while kept := records():
             assert self._sign is not None
-            noted = self._noted(kept.partition, kept.key, kept.to_bytes())
             try:
-                self._writer.write([noted, self._sign.record(JobState.RUNNING, 0)])
+                self._writer.write([*kept, self._sign.record(JobState.RUNNING, 0)])
                 return
             except TooLarge as exc:
                 raise RedriveRefused(
-                    f"{self.topics.dispositions} allows no record as large as this edit; raise its "
+                    f"{self.topics.dispositions} allows no record as large as {what}; raise its "
                     f"max.message.bytes ({exc})"
                 ) from exc
             except Unwritten as exc:
@@ -406,12 +457,14 @@ class RedriveJob:
     def _sign_off(self) -> None:
         """Write how the job ended; where that fails, the job shows as silent."""
         sign, tally = self._sign, self._tally
-        kept = self.order.kept
+        keeps = self.order.kept is not None or self.order.keeps_selection
         if sign is None or not self._writer.ready:
             return
         state = JobState.STOPPED if tally.stopped else JobState.DONE
         last = [self._noted(at[0], edit_key(*at), None) for at in self._useless_edits(state)]
-        if tally.sent or sign.earlier or kept:
+        if state is JobState.DONE:
+            last += self._useless_selection()
+        if tally.sent or sign.earlier or keeps:
             last.append(sign.record(state, tally.sent, tally.stopped))
         with suppress(AckfloorError, TooLarge, Unwritten):
             if last:
@@ -425,6 +478,12 @@ class RedriveJob:
             # Its dead letter can't be sent, or is gone.
             found.add((kept.partition, kept.offset))
         return found
+
+    def _useless_selection(self) -> list[NewRecord]:
+        """What deletes the selection of a job that has done all of it."""
+        job = self.order.job
+        places = {*self._parts, *self._disposed.selections.get(job, ())}
+        return [self._noted(at.partition, part_key(job, at), None) for at in places]
 
 
 def _given_up(exc: Unwritten) -> KafkaUnreachable:

@@ -9,7 +9,8 @@ beside it, into one compacted topic for each dead-letter topic:
             "topic_id": "Jq0bS6aTQ..."}
 
 Notes of the jobs that wrote them are in the same topic, see `dead_letters/rules/redrive_jobs.py`,
-and payloads that are to be sent corrected, see `dead_letters/rules/kept_edits.py`.
+payloads that are to be sent corrected, see `dead_letters/rules/kept_edits.py`, and what jobs are
+about, see `dead_letters/rules/kept_selections.py`.
 
 Invariants. What has a disposition is hidden until somebody asks for it, and sent nowhere again.
 The last record of a key counts, and one without a value takes the disposition back. `topic_id`
@@ -32,6 +33,13 @@ from ackfloor.core.values.json_bytes import json_bytes
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.dead_letters.rules.kept_edits import PREFIX as EDIT_PREFIX
 from ackfloor.dead_letters.rules.kept_edits import KeptEdit, place_of_edit, read_edit
+from ackfloor.dead_letters.rules.kept_selections import PREFIX as SELECTION_PREFIX
+from ackfloor.dead_letters.rules.kept_selections import (
+    KeptPart,
+    PlaceOfPart,
+    job_and_place,
+    read_part,
+)
 from ackfloor.dead_letters.rules.redrive_jobs import PREFIX as JOB_PREFIX
 from ackfloor.dead_letters.rules.redrive_jobs import Jobs, read_at, written_at
 
@@ -130,15 +138,17 @@ class Disposed:
 
     Attributes:
         topic_id: of the dead-letter topic as it is now; "" where it is not known.
-        unreadable: records that are neither dispositions, nor notes of jobs, nor edits.
+        unreadable: records that are neither dispositions, nor notes of jobs, nor what they keep.
         jobs: the notes of the jobs.
         edits: partition and offset of a dead letter -> its kept edit.
+        selections: job -> the parts of the selection that it keeps.
     """
 
     topic_id: str = ""
     unreadable: int = 0
     jobs: Jobs = field(default_factory=Jobs)
     edits: dict[tuple[int, int], KeptEdit] = field(default_factory=dict)
+    selections: dict[str, dict[PlaceOfPart, KeptPart]] = field(default_factory=dict)
     _offsets: dict[int, OffsetSet] = field(default_factory=dict)
 
     def note(self, key: bytes | None, value: bytes | None) -> None:
@@ -178,6 +188,8 @@ class Disposed:
             self.jobs.note(key, value)
         elif key.startswith(EDIT_PREFIX):
             self._note_edit(key, value)
+        elif key.startswith(SELECTION_PREFIX):
+            self._note_part(key, value)
         else:
             self.unreadable += 1
 
@@ -190,6 +202,21 @@ class Disposed:
             self.edits.pop(place, None)
         elif not self.topic_id or found.topic_id == self.topic_id:
             self.edits[place] = found
+
+    def _note_part(self, key: bytes, value: bytes | None) -> None:
+        named = job_and_place(key)
+        part = None if value is None else read_part(value)
+        if named is None or (value is not None and part is None):
+            self.unreadable += 1
+            return
+        job, place = named
+        if part is None:
+            kept = self.selections.get(job, {})
+            kept.pop(place, None)
+            if not kept:
+                self.selections.pop(job, None)
+        elif not self.topic_id or part.topic_id == self.topic_id:
+            self.selections.setdefault(job, {})[place] = part
 
     def _of(self, partition: int) -> OffsetSet:
         return self._offsets.setdefault(partition, OffsetSet())

@@ -159,6 +159,15 @@ def busy_text(dlq: str, other: JobNote) -> str:
     )
 
 
+def resuming(dlq: str, job: str, *, sends: bool) -> str:
+    """The command that shows what is left of a job, asks, and goes on with it.
+
+    Args:
+        sends: whether the job redrives; else it discards.
+    """
+    return f"ackfloor dlq {'replay' if sends else 'discard'} {dlq} --resume {job}"
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)

@@ -154,6 +154,8 @@ class Order:
         asked: what was asked for, as JSON has it, for the job's note.
         before: how many this job had done when it was ended.
         kept: the edit of its one dead letter, which the job keeps until it is sent.
+        keeps_selection: whether the job is to keep the places that it is given, for whoever
+            resumes it.
     """
 
     dlq: str
@@ -167,6 +169,7 @@ class Order:
     asked: Mapping[str, Any] = field(default_factory=dict)
     before: int = 0
     kept: KeptEdit | None = None
+    keeps_selection: bool = False
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:

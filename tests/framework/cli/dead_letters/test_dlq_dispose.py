@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from typer.testing import CliRunner, Result
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dead_letter_archive import DeadLetterArchive
 from ackfloor.dead_letters.commands.dlq import dlq_app
+from ackfloor.dead_letters.kafka import redrive_job
+from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from ackfloor.errors import RedriveRefused
 from tests.framework.kafka.wire import recreate
@@ -190,3 +194,36 @@ def test_letters_are_kept_once(tmp_path: Path) -> None:
         archive.keep([letter])
         archive.keep([letter])
     assert len(lines((tmp_path / "a").read_text())) == 1
+
+
+def test_a_discard_that_was_ended_is_resumed_by_its_name(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own command: it discards what was asked for then, once, and sends nothing."""
+    monkeypatch.setattr(redrive_job, "BATCH", 1)
+    send = RedriveJob._send
+
+    def ends(job: RedriveJob, batch: list[DeadLetter]) -> None:
+        send(job, batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as ending:
+        ending.setattr(RedriveJob, "_send", ends)
+        stopped = dlq("discard", stage.dlq, "--header", "own=1", "--yes", "-o", "json")
+    [told] = json.loads(stopped.stdout)
+    assert (told["discarded"], told["remaining"]) == (1, 2)
+    assert told["resume"] == f"ackfloor dlq discard {stage.dlq} --resume {told['job']} --yes"
+    stage.bury([(b"later", b"v", [("own", b"1")])])
+    name = ("--resume", told["job"], "--yes")
+    refused = dlq("replay", stage.dlq, *name)
+    assert f"to go on, ackfloor dlq discard {stage.dlq} --resume" in str(refused.exception)
+    more = dlq("discard", stage.dlq, *name, "--key", "k1")
+    assert (more.exit_code, "the job says what is meant" in more.output) == (2, True)
+    done = dlq("discard", stage.dlq, *name)
+    assert (done.exit_code, f"{stage.dlq}: 2 discarded\n" in done.stdout) == (0, True), done.output
+    assert (len(stage.notes()), stage.read(stage.tier)) == (3, [])
+    [job] = json.loads(dlq("jobs", stage.dlq, "-o", "json").stdout)
+    assert (job["job"], job["state"], job["done"], job["of"]) == (told["job"], "done", 3, 3)
+    sent = dlq("replay", stage.dlq, "--key", "later", "--yes", "-o", "json")
+    other = dlq("discard", stage.dlq, "--resume", json.loads(sent.stdout)[0]["job"])
+    assert "to go on, ackfloor dlq replay" in str(other.exception)
