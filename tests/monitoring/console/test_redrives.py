@@ -26,7 +26,7 @@ from ackfloor_monitoring.console.index import follower
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
 from tests.framework.kafka.wire import options, recreate, until
 from tests.monitoring.console.page_text import words
-from tests.monitoring.console.served_console import Answer, Console, console_of
+from tests.monitoring.console.served_console import Answer, Console, console_of, named_by
 from tests.redrive_stage import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("console")]
@@ -140,17 +140,24 @@ def test_what_matches_is_redriven_once(stage: Stage, console: Console) -> None:
     until(lambda: "151 match" in words(console.ask(page).text))
 
 
-def test_single_ones_are_discarded(stage: Stage, console: Console) -> None:
+def test_single_ones_are_discarded(
+    stage: Stage, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those that were ticked, with a reason; nothing is sent, and they are open no more."""
+    header = named_by(monkeypatch)
     places = [f"{stage.dlq}/{partition}/{offset}" for partition, offset in stage.places[:3]]
     ticked = [("place", each) for each in places]
     address = asked(console, stage, ("action", "discard"), *ticked)
     assert "3 would be discarded" in words(console.ask(address).text)
     assert console.send(address).status == 400, "what is given up needs a reason"
-    confirm(console, address, "test orders")
+    confirmed = console.send(address, ("reason", "test orders"), **{header: "10.0.0.9"})
+    assert confirmed.status == 303, words(confirmed.text)
     assert "3 of 3 discarded" in ended(console, address)
     assert len(stage.notes()) == 3
     assert stage.read(stage.tier) == []
+    [note] = [each for each in noted() if stage.dlq in str(each["targets"])]
+    arguments: Any = note["arguments"]
+    assert arguments["from"] == "10.0.0.9"
     again = words(console.ask(asked(console, stage, ("action", "discard"), *ticked)).text)
     assert "3 left out: replayed, discarded or archived before" in again
     assert "nothing to do" in again
@@ -159,7 +166,7 @@ def test_single_ones_are_discarded(stage: Stage, console: Console) -> None:
 def test_a_note_holds_no_header_and_a_job_selects_what_was_shown(
     stage: Stage, console: Console
 ) -> None:
-    """The command line can't resume what it would select in another way: the job does not say."""
+    """Nor what the job keeps: that says where dead letters are, and no more."""
     stage.bury([(b"k9", b"v", [("trace", b"secret"), ("shop", b"7")])])
     until(lambda: "201 match" in words(console.ask(f"{PAGE}?list=1&topic={stage.dlq}").text))
     for given in (("header", "trace=secret"), ("header", "shop")):
@@ -172,8 +179,9 @@ def test_a_note_holds_no_header_and_a_job_selects_what_was_shown(
     until(lambda: len([n for n in noted() if stage.dlq in str(n["targets"])]) == 2)
     for note in noted():
         assert "secret" not in json.dumps(note)
-    stored = [m for m in stage.read(stage.dispositions) if bytes(m.key() or b"")[:4] == b"job/"]
-    assert all(json.loads(m.value() or b"")["asked"] == {} for m in stored)
+    stored = [b"%s %s" % (m.key(), m.value() or b"") for m in stage.read(stage.dispositions)]
+    assert any(b'"selection_kept": true' in each for each in stored)
+    assert not any(b"secret" in each or b"trace" in each for each in stored)
 
 
 def test_two_operators_at_once_send_each_once(stage: Stage, console: Console) -> None:
@@ -305,8 +313,11 @@ def test_a_page_of_a_topic_that_was_created_anew_orders_nothing(
     until(lambda: console.send("/c/kafka/exports", *fields).status == 409)
 
 
-def test_a_job_is_ended_by_another_operator(stage: Stage, console: Console) -> None:
+def test_a_job_is_ended_by_another_operator(
+    stage: Stage, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that runs anywhere, with a reason; it is in the list, and what it sent stays sent."""
+    header = named_by(monkeypatch)
     address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("rate", "5/s"))
     confirm(console, address)
     jobs = "/c/kafka/jobs"
@@ -321,13 +332,17 @@ def test_a_job_is_ended_by_another_operator(stage: Stage, console: Console) -> N
     assert f"End job {name}" in words(console.ask(cancel).text)
     assert console.send(cancel, ("reason", "")).status == 400
     for _ in range(2):
-        assert console.send(cancel, ("reason", "the bank is down again")).status == 303
+        why = ("reason", "the bank is down again")
+        assert console.send(cancel, why, **{header: "10.0.0.9"}).status == 303
     assert "It is stopped: cancelled by" in words(console.ask(cancel).text)
     assert "cancelled by" in ended(console, address)
     assert 0 < stage.sent_once() < 200
     until(lambda: f"dlq replay {stage.dlq} --resume={name}" in words(console.ask(jobs).text))
-    actions = [each["action"] for each in noted() if stage.dlq in str(each["targets"])]
-    assert sorted(actions) == ["dlq cancel", "dlq replay"]
+    of_it = [each for each in noted() if stage.dlq in str(each["targets"])]
+    came_from: Any = {str(each["action"]): each["arguments"] for each in of_it}
+    assert {action: given["from"] for action, given in came_from.items()} == {
+        "dlq cancel": "10.0.0.9", "dlq replay": "127.0.0.1",
+    }  # fmt: skip
     unknown = console.send("/c/kafka/cancels", ("topic", stage.dlq), ("job", "none"))
     assert (unknown.status, "no job" in words(unknown.text)) == (404, True)
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,19 +16,24 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from ackfloor.core.records.redaction import Redaction
 from ackfloor.dead_letters.commands.dlq import dlq_app
 from ackfloor.dead_letters.commands.dlq_replay import Replay
 from ackfloor.dead_letters.commands.selection import Places
+from ackfloor.dead_letters.kafka import redrive_job
+from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
 from ackfloor.dead_letters.rules.dead_letter_filter import DeadLetterFilter
+from ackfloor.dead_letters.rules.dispositions import Disposed
 from ackfloor.errors import RedriveRefused
 from ackfloor.redrive import JobNote, JobState
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.acts.resumes import _refuse_busy
 from ackfloor_monitoring.console.index.dead_letter_index import DeadLetterIndex
-from tests.framework.kafka.wire import until
+from tests.framework.kafka.wire import options, until
 from tests.monitoring.console.page_text import words
 from tests.monitoring.console.served_console import Answer, Console, console_of
 from tests.monitoring.console.test_redrives import (
+    PAGE,
     asked,
     confirm,
     console,
@@ -49,16 +58,41 @@ def resume(console: Console, stage: Stage, job: str, *fields: tuple[str, str]) -
     return console.send(RESUMES, ("topic", stage.dlq), ("job", job), *fields)
 
 
-def killed(stage: Stage, job: str, *, done: int = 0, age_s: int = 3_600, **asked_for: Any) -> None:
-    """Write the note of a job that ran on another machine until it was killed."""
+@contextmanager
+def served(stage: Stage, folder: Path) -> Iterator[Console]:
+    """A console of its own, and its index: whoever serves another one has restarted it."""
+    path = folder / "restarted.sqlite"
+    index = DeadLetterIndex(options(stage.servers), path, Redaction(), 100_000)
+    with (
+        index.following(),
+        console_of(servers=stage.servers, index=index, role=Role.operator) as console,
+    ):
+        yield console
+
+
+def killed(
+    stage: Stage,
+    job: str,
+    *,
+    done: int = 0,
+    age_s: int = 3_600,
+    action: str = "replayed",
+    asked: Mapping[str, Any] | None = None,
+    **asked_for: Any,
+) -> None:
+    """Write the note of a job that ran on another machine until it was killed.
+
+    Args:
+        asked: what it says that it was asked for; None for what `asked_for` makes of the usual.
+    """
     given = {
         "places": Places(stage.dlq), "wanted": DeadLetterFilter(key="k1"), "to": "retry",
         "limit": None, "max_replays": 5, "ends": {0: 100, 1: 100}, **asked_for,
     }  # fmt: skip
     at_ms = time.time_ns() // 1_000_000 - age_s * 1_000
     note = JobNote(
-        job, "replayed", JobState.RUNNING, "bob@elsewhere", "elsewhere", 1, stage.tier, done, 50,
-        at_ms, at_ms, at_ms + 60_000, Replay(**given).to_dict(),
+        job, action, JobState.RUNNING, "bob@elsewhere", "elsewhere", 1, stage.tier, done, 50,
+        at_ms, at_ms, at_ms + 60_000, Replay(**given).to_dict() if asked is None else asked,
     )  # fmt: skip
     if stage.dispositions not in stage.admin.list_topics(timeout=60).topics:
         stage.topic(stage.dispositions, **{"cleanup.policy": "compact"})
@@ -150,6 +184,113 @@ def test_another_job_that_has_begun_meanwhile_is_left_alone(stage: Stage, consol
     killed(stage, "elsewhere", age_s=0)
     confirm(console, order)
     assert "nothing was done: " in ended(console, order)
+    assert stage.read(stage.tier) == []
+
+
+@pytest.mark.parametrize("selects", [("text", "Paid"), ("header", "shop=7"), ("header", "shop")])
+def test_a_selection_by_text_or_header_goes_on_after_a_restart(
+    stage: Stage, tmp_path: Path, selects: tuple[str, str]
+) -> None:
+    """By its note and the places that it keeps, whoever asks: each once, and no others."""
+    stage.died = stage.died._replace(error_message="it was paid before")
+    stage.bury([(b"paid", b"v", [("shop", b"7")])] * 30)
+    with served(stage, tmp_path) as console:
+        until(lambda: "230 match" in words(console.ask(f"{PAGE}?list=1&topic={stage.dlq}").text))
+        rate = ("rate", "5/s")
+        address = asked(console, stage, ("action", "replay"), ("all", "yes"), rate, selects)
+        assert "30 would be sent" in words(console.ask(address).text)
+        confirm(console, address)
+        until(lambda: "0 of 30 sent" not in words(console.ask(address).text))
+        stop(console, address, "the bank is down again")
+        assert "--resume" in ended(console, address)
+    before = stage.sent_once()
+    assert 0 < before < 30
+    # It would match as well, and nobody has seen it.
+    stage.bury([(b"late", b"v", [("shop", b"7")])])
+    with served(stage, tmp_path) as console:
+        until(lambda: "Go on with it" in shown(console, stage))
+        [name] = re.findall('name="job" value="([^"]+)">Go on with it', shown(console, stage))
+        order = resume(console, stage, name).headers["location"]
+        assert f"at most {30 - before}." in words(console.ask(order).text)
+        confirm(console, order)
+        assert f"30 of 30 sent, {30 - before} of them now." in ended(console, order)
+    assert stage.sent_once() == 30
+    assert {message.key() for message in stage.read(stage.tier)} == {b"paid"}
+    assert kept_parts(stage) == set()
+
+
+def test_discards_that_were_stopped_go_on_after_a_restart(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Selected by a filter or by a text; what they did is not done twice, and nothing is sent."""
+    monkeypatch.setattr(redrive_job, "BATCH", 5)
+    goes_on, begun = threading.Event(), set[str]()
+
+    def slowly(job: RedriveJob, _count: int, _stopping: object) -> None:
+        if job.order.job in begun:
+            assert goes_on.wait(120)
+        begun.add(job.order.job)
+
+    for selects, count in ((("key", "k1"), 50), (("text", "paid"), 30)):
+        with served(stage, tmp_path) as console, monkeypatch.context() as slow:
+            slow.setattr(RedriveJob, "_keep_to_rate", slowly)
+            if count == 30:
+                stage.died = stage.died._replace(error_message="it was paid before")
+                stage.bury([(b"k9", b"v", [])] * count)
+            page = f"{PAGE}?{selects[0]}={selects[1]}&topic={stage.dlq}"
+            until(lambda: f"{count} match" in words(console.ask(page).text))  # noqa: B023
+            address = asked(console, stage, ("action", "discard"), ("all", "yes"), selects)
+            confirm(console, address)
+            until(lambda: f"5 of {count} discarded" in words(console.ask(address).text))  # noqa: B023
+            stop(console, address, "not now")
+            goes_on.set()
+            assert "--resume" in ended(console, address)
+            goes_on.clear()
+        done = len(stage.notes())
+        with served(stage, tmp_path) as console:
+            until(lambda: "Go on with it" in shown(console, stage))
+            [name] = re.findall('name="job" value="([^"]+)">Go on with it', shown(console, stage))
+            order = resume(console, stage, name, ("rate", "5/s")).headers["location"]
+            page = words(console.ask(order).text)
+            assert f"discarded 5 of {count} dead letters" in page
+            assert f"is discarded: at most {count - 5}." in page
+            confirm(console, order)
+            said = ended(console, order)
+            assert f"{count} of {count} discarded, {count - 5} of them now." in said
+        assert len(stage.notes()) == done + count - 5
+        last = next(each for each in noted() if stage.dlq in str(each["targets"]))
+        assert (last["action"], last["state"]) == ("dlq discard", "done")
+    assert (stage.read(stage.tier), kept_parts(stage)) == ([], set())
+
+
+def kept_parts(stage: Stage) -> set[str]:
+    """The jobs of which parts of a selection are kept."""
+    disposed = Disposed()
+    for message in stage.read(stage.dispositions):
+        disposed.note(message.key(), message.value())  # type: ignore[arg-type]
+    return set(disposed.selections)
+
+
+def test_a_job_whose_note_does_not_say_enough_says_so(stage: Stage, console: Console) -> None:
+    """With what is to be done instead; one without a selection any more is refused."""
+    killed(stage, "older", asked={})
+    killed(stage, "archive", action="archived", asked={})
+    killed(stage, "edited", edit="corrected.jsonl")
+    killed(stage, "of-spark", asked={"where": "x", "table": "t"})
+    killed(stage, "without", selection_kept=True)
+    until(lambda: 'value="without">Go on with it' in shown(console, stage))
+    said = words(shown(console, stage))
+    for why in (
+        "its note does not say which dead letters it was about",
+        "its file is where it ran: give ackfloor dlq archive there again",
+        "it edited what it sent, and kept none of that",
+        "ackfloor spark replay goes on with it: --table TABLE --resume of-spark",
+    ):
+        assert f"It can't be gone on with here: {why}" in said
+    assert shown(console, stage).count("Go on with it") == 1
+    order = resume(console, stage, "without").headers["location"]
+    confirm(console, order)
+    assert "job without keeps no selection any more" in ended(console, order)
     assert stage.read(stage.tier) == []
 
 

@@ -80,19 +80,28 @@ class Redrive:
         selects = {**self._selects().to_dict(), "text": self.query.given["text"]}
         return {"places": self._named().texts(), "filter": selects, **given}
 
-    def asked(self, ends: Mapping[int, int], topic_id: str) -> dict[str, Any]:
-        """What the job's own note says, so that `ackfloor dlq replay --resume` goes on with it.
+    @property
+    def selects_alike(self) -> bool:
+        """Whether the command line selects the same by what the job's note says.
 
-        Nothing where the command line would not select the same: it knows no text, and the index
-        leaves headers out where a record has too many.
+        It knows no text, and the index leaves headers out where a record has too many.
         """
-        given = self.query.given
-        if self.action != "replay" or given["text"] or given["header"]:
-            return {}
+        return bool(self.places) or not (self.query.given["text"] or self.query.given["header"])
+
+    def asked(
+        self, ends: Mapping[int, int], topic_id: str, *, selection_kept: bool
+    ) -> dict[str, Any]:
+        """What the job's own note says, so that whoever resumes it goes on with the same.
+
+        Args:
+            selection_kept: whether the job keeps the places that are meant.
+        """
+        disposition, _ = ACTIONS[self.action]
         selects = DeadLetterFilter() if self.places else self._selects()
         return Replay(
-            self._named(), selects, self.to, None, MAX_REPLAYS, dict(ends), topic_id
-        ).to_dict()
+            self._named(), selects, self.to, None, MAX_REPLAYS, dict(ends), topic_id,
+            action=disposition, selection_kept=selection_kept,
+        ).to_dict()  # fmt: skip
 
     def _selects(self) -> DeadLetterFilter:
         """Which of them, as the command line says it."""

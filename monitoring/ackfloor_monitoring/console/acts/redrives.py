@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ackfloor import AckfloorError
-from ackfloor.dead_letters.rules.redrive_jobs import busy_text
+from ackfloor.dead_letters.rules.redrive_jobs import busy_text, resuming
 from ackfloor.errors import RedriveBusy
 from ackfloor.operations import ActionNote
 from ackfloor.redrive import JobNote, Order, Preview, Wanted, select
@@ -70,6 +70,11 @@ class JudgedRedrive:
         return self.order.job
 
     @property
+    def resuming(self) -> str:
+        """The command that goes on with the job."""
+        return resuming(self.order.dlq, self.order.job, sends=self.order.sends)
+
+    @property
     def count(self) -> int:
         """How many are meant."""
         return len(self.chosen)
@@ -100,11 +105,10 @@ class Redrives(JobDesk[JudgedRedrive]):
         by = by_of(person)
         choice = Choice(redrive.topic, redrive.query, redrive.places, redrive.topic_id)
         chosen, left_out = chosen_of(self._index(), choice)
-        # What the index has left out would be sent as well by whoever resumes the job by its note.
-        asked = (
-            redrive.asked(chosen.ends, chosen.topic_id) if redrive.places or not left_out else {}
-        )
-        order = replace(redrive.order(by), asked=asked)
+        # What the index has left out would be meant as well for whoever goes by the filter.
+        keeps = not redrive.selects_alike or bool(left_out and not redrive.places)
+        asked = redrive.asked(chosen.ends, chosen.topic_id, selection_kept=keeps)
+        order = replace(redrive.order(by), asked=asked, keeps_selection=keeps)
         job = self._job(order, chosen.topic_id)
         some = select(islice(_places(chosen.wanted), TRIED))
         note = console_note(

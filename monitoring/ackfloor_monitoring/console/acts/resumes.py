@@ -1,7 +1,8 @@
-"""Resumes: goes on with a job of `ackfloor dlq replay` that has ended before its end.
+"""Resumes: goes on with a job that redrives or discards, and that has ended before its end.
 
-It is what `ackfloor dlq replay --resume` does: the job's note says what it was asked for, and what
-has been sent is not sent again. A job that edited what it sent can't be resumed by its note.
+It is what `ackfloor dlq replay --resume` and `dlq discard --resume` do: the job's note says what it
+was asked for, and what has been dealt with is not dealt with again. A job that edited what it sent
+can't be resumed by its note, unless it keeps the edit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ackfloor.dead_letters.kafka.redrive_notes import state_of
 from ackfloor.dead_letters.rules.redrive_jobs import busy_text
 from ackfloor.errors import RedriveBusy, RedriveRefused
 from ackfloor.operations import ActionNote
-from ackfloor.redrive import JobNote, JobState, Order, Wanted, parse_rate
+from ackfloor.redrive import Disposition, JobNote, JobState, Order, Wanted, parse_rate
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.access.roles import Person
 from ackfloor_monitoring.console.acts.first_noted import by_of, console_note
@@ -57,6 +58,11 @@ class JudgedResume:
         return self.ended.job
 
     @property
+    def sends(self) -> bool:
+        """Whether it redrives them; else it discards them."""
+        return self.ended.action == Disposition.REPLAYED
+
+    @property
     def needs_reason(self) -> bool:
         """Somebody has ended it, or it was killed."""
         return True
@@ -86,8 +92,9 @@ class Resumes(JobDesk[JudgedResume]):
         order, asked = resumed(reading, topic, name, by)
         job = job_of(reading, order, asked)
         ended = _refuse_busy(job, topic)
+        rate = rate if order.sends else ""
         note = console_note(
-            "dlq replay",
+            "dlq replay" if order.sends else "dlq discard",
             by,
             address,
             target=topic,
@@ -110,7 +117,7 @@ class Resumes(JobDesk[JudgedResume]):
     def _order(self, reading: DeadLetterSelection, judged: JudgedResume) -> tuple[Order, Replay]:
         order, asked = resumed(reading, judged.topic, judged.job, judged.note.by)
         rate_per_s = parse_rate(judged.rate) if judged.rate else None
-        return replace(order, rate_per_s=rate_per_s, max_replays=asked.max_replays), asked
+        return replace(order, rate_per_s=rate_per_s), asked
 
     def _reading(self) -> DeadLetterSelection:
         # The Kafka client is loaded when it is first needed.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ackfloor.dead_letters.kafka.redrive_notes import state_of
 from ackfloor.dead_letters.rules.redrive_jobs import resumable
-from ackfloor.redrive import JobNote, JobState
+from ackfloor.redrive import Disposition, JobNote, JobState
 from ackfloor_monitoring.console.access.gate import Refused
 from ackfloor_monitoring.console.pages.console_page import Asked, AskedPage
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -34,8 +34,10 @@ def facts(cluster: Cluster, asked: Asked) -> Mapping[str, Any]:  # noqa: ARG001 
 def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> Mapping[str, Any]:
     state = state_of(note)
     ended = state in {JobState.SILENT, JobState.STOPPED}
-    resumed = ended and resumable(note.asked)
-    goes_on = cluster.commands.asks_kafka("dlq replay", topic, f"--resume={note.job}")
+    why_not = _why_not(note) if ended else ""
+    resumed = ended and not why_not
+    command = "dlq discard" if note.action == Disposition.DISCARDED else "dlq replay"
+    goes_on = cluster.commands.asks_kafka(command, topic, f"--resume={note.job}")
     return {
         "topic": topic,
         "note": note,
@@ -44,7 +46,26 @@ def _row(cluster: Cluster, topic: str, note: JobNote, busy: Collection[str]) -> 
         "ends": state is JobState.RUNNING or (state is JobState.SILENT and topic not in busy),
         "resume": goes_on if resumed else "",
         "goes_on": resumed and topic not in busy,
+        "has_rate": note.action == Disposition.REPLAYED,
+        "why_not": why_not,
     }
+
+
+def _why_not(note: JobNote) -> str:
+    """Why a job that has ended can't be gone on with here; "" where it can."""
+    asked = note.asked
+    if note.action == Disposition.ARCHIVED:
+        return "its file is where it ran: give `ackfloor dlq archive` there again"
+    if "where" in asked:
+        return f"`ackfloor spark replay` goes on with it: --table TABLE --resume {note.job}"
+    if asked.get("edit") and not resumable(asked):
+        return "it edited what it sent, and kept none of that: give the command that began it again"
+    if not resumable(asked):
+        return (
+            "its note does not say which dead letters it was about, as an earlier release wrote "
+            "it: ask for the same again, what it has done is not done twice"
+        )
+    return ""
 
 
 JOBS = AskedPage("jobs", "Jobs", "j", "jobs.html", facts)
