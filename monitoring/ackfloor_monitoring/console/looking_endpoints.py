@@ -214,6 +214,9 @@ class LookingEndpoints:
             while (goes_on := identity.goes_on()) and (left_s := until_s - time.monotonic()) > 0:
                 known = await self._known(page, cluster, asked)
                 text = await self._changed(page, cluster, known, identity, request) or sent
+                # It may have taken seconds, and who was let in before may not be any more.
+                if not (goes_on := identity.goes_on()):
+                    break
                 if text != sent:
                     sent = text
                     yield event("facts", text)

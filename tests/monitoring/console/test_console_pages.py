@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -25,6 +26,7 @@ from ackfloor_monitoring.console import looking_endpoints
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
 from ackfloor_monitoring.console.forms import FORM_BYTES
+from ackfloor_monitoring.console.looking_endpoints import LookingEndpoints
 from ackfloor_monitoring.console.reads import cluster_facts, history
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.kafka_facts import OfKafka
@@ -442,6 +444,35 @@ def test_an_open_page_ends_with_its_token(run: Run, kafka: Kafka, tmp_path: Path
             fresh.touch(mode=0o600)
             fresh.write_bytes(before)
             fresh.replace(file)
+
+
+def test_what_is_gathered_while_a_session_ends_is_not_sent(
+    run: Run, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take seconds to know: whoever is logged out by then gets none of it."""
+    del kafka
+    file, fresh, ends = tmp_path / "tokens.toml", tmp_path / "fresh.toml", threading.Event()
+    token = add_token(file, "alice:operator")
+    add_token(fresh, "bob:operator")
+    changed = LookingEndpoints._changed
+
+    async def slow(endpoints: LookingEndpoints, *of_page: Any) -> str:
+        found = await changed(endpoints, *of_page)
+        if ends.is_set() and fresh.exists():
+            fresh.replace(file)
+            return "gathered meanwhile"
+        return found
+
+    monkeypatch.setattr(LookingEndpoints, "_changed", slow)
+    with console_of(run.listen, token_file=file) as console:
+        bearer = {"Authorization": f"Bearer {token}"}
+        with console.events(f"{OVERVIEW}/events", **bearer) as events:
+            next(events)
+            ends.set()
+            *before, last = events
+    assert last == ("over", "log in again")
+    assert not fresh.exists()
+    assert not any("gathered meanwhile" in text for _, text in before)
 
 
 def test_an_old_browser_sends_the_secret_of_its_form(run: Run, tmp_path: Path) -> None:
