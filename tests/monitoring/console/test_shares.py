@@ -13,6 +13,7 @@ from ackfloor_monitoring.console.access.roles import Person, Role
 from ackfloor_monitoring.console.access.shares import Busy, Shares
 from ackfloor_monitoring.console.reads import searches as searches_
 from ackfloor_monitoring.console.reads.searches import AT_ONCE, EACH_AT_ONCE, EACH_WAITING, Searches
+from tests.framework.kafka.wire import until
 
 ANN, BOB, EVE = (Person(name, Role.reader) for name in ("ann", "bob", "eve"))
 
@@ -63,6 +64,69 @@ def test_one_person_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) ->
         ends.set()
         assert await hers == "ann's"
         assert len(begun) == EACH_AT_ONCE, "what nobody waited for any more was begun"
+
+    asyncio.run(ask())
+
+
+def test_two_people_leave_a_thread_to_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last free one is for somebody who has none, however many wait before them."""
+    monkeypatch.setattr(searches_, "PATIENCE_S", 120.0)
+
+    async def ask() -> None:
+        searches, ends, begun = Searches(), threading.Event(), list[str]()
+
+        def search(name: str) -> str:
+            begun.append(name)
+            assert ends.wait(60)
+            return name
+
+        def of(person: Person) -> asyncio.Task[str]:
+            return asyncio.create_task(searches.answer(partial(search, person.name), person))
+
+        many = [of(each) for _ in range(EACH_WAITING) for each in (ANN, BOB)]
+        await asyncio.to_thread(until, lambda: len(begun) == AT_ONCE - 1)
+        assert await searches.answer(lambda: "eve's", EVE) == "eve's"
+        assert len(begun) == AT_ONCE - 1, "the last one was taken by somebody who had one"
+        hers, dan = of(EVE), Person("dan", Role.reader)
+        await asyncio.to_thread(until, lambda: len(begun) == AT_ONCE)
+        # Without a free one, whoever has none comes next.
+        more = asyncio.create_task(searches.answer(lambda: "dan's", dan))
+        await asyncio.sleep(0)
+        assert not more.done()
+        gone = of(dan)
+        await asyncio.sleep(0)
+        gone.cancel()
+        ends.set()
+        assert (await hers, await more) == ("eve", "dan's")
+        assert sorted(await asyncio.gather(*many)) == sorted(["ann", "bob"] * EACH_WAITING)
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        await asyncio.to_thread(until, lambda: not searches._taken)
+        assert searches._turns == {}
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_turn_that_nobody_waits_for_goes_to_the_next(*, is_late: bool) -> None:
+    """Given up before it came, or just then."""
+
+    async def ask() -> None:
+        searches = Searches()
+        for each in (ANN, BOB, EVE, Person("dan", Role.reader)):
+            await searches._turn(each.name)
+        gives_up = asyncio.create_task(searches._turn("fay"))
+        waits = asyncio.create_task(searches._turn("gus"))
+        await asyncio.sleep(0)
+        if is_late:
+            searches._give_back("ann")
+        gives_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gives_up
+        if not is_late:
+            searches._give_back("ann")
+        await waits
+        assert searches._taken == {"bob": 1, "eve": 1, "dan": 1, "gus": 1}
 
     asyncio.run(ask())
 
