@@ -147,6 +147,7 @@ class LookingEndpoints:
             "page.html",
             200,
             **await self._context(page, cluster, known, identity),
+            once=await self._once(page, cluster, known, identity),
             gate=self._gate,
         )
 
@@ -287,6 +288,17 @@ class LookingEndpoints:
             "silent": known.silent(),
             **facts,
         }
+
+    async def _once(
+        self, page: Page, cluster: Cluster, known: Known, identity: Identity
+    ) -> Mapping[str, Any]:
+        """What a page shows once; where that is not known in time, why, beside all the rest."""
+        if page.once is None:
+            return {}
+        try:
+            return await self._searches.answer(partial(page.once, cluster, known), identity.person)
+        except Busy as exc:
+            return {"why": str(exc)}
 
     def _menu(self, page: Page | AskedPage, cluster: Cluster) -> dict[str, Any]:
         return {

@@ -81,6 +81,9 @@ class Page:
         asks_index: whether it reads the index: `facts` may block then, and is a search.
         below: what of its address follows `path`, with parts in braces.
         template: of the part that changes; "" where it is named like `path`.
+        once: what is below that part, found out when the page is loaded and not again; empty for
+            nothing. It may block, and is a search. None for pages without it.
+        once_template: shows it.
     """
 
     path: str
@@ -92,6 +95,8 @@ class Page:
     asks_index: bool = False
     below: str = ""
     template: str = ""
+    once: Callable[[Cluster, Known], Mapping[str, Any]] | None = None
+    once_template: str = ""
 
     @property
     def changing(self) -> str:

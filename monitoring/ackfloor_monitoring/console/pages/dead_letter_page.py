@@ -87,28 +87,36 @@ def facts_of(
     disposed, steps = _of_index(cluster, found)
     source, place = source_place(found.envelope), found.place
     stored = StoredDeadLetter(found, bool(disposed))
-    shown: dict[str, Any] = {
+    return {
         "place": place,
         "record": "" if source is None else str(source),
         "steps": steps,
-        "found": fields_of(stored, rules),
-        "hides": rules.active,
+        **shown_record(stored, rules, sees_payloads=sees_payloads),
         "way": list(way(found)),
         "edited": _edited(found.envelope, hash_shown=sees_payloads and not rules.active),
-        "sees_payloads": sees_payloads,
         "commands": [
             cluster.commands.asks_kafka("dlq show", place),
             cluster.commands.asks_kafka("dlq replay", place, "--dry-run"),
         ],
+    }
+
+
+def shown_record(
+    stored: StoredDeadLetter, rules: Redaction, *, sees_payloads: bool
+) -> dict[str, Any]:
+    """What the template shows of a record itself, and how much of it; as for `facts_of`."""
+    found = fields_of(stored, rules)
+    if not sees_payloads:
+        # Not even given to the template.
+        found |= dict.fromkeys(("key", "payload", "headers", "edited"))
+    return {
+        "found": found,
+        "hides": rules.active,
+        "sees_payloads": sees_payloads,
         "most_payload": PAYLOAD,
         "most_value": VALUE,
         "most_headers": HEADERS,
     }
-    if not sees_payloads:
-        # Not even given to the template.
-        for name in ("key", "payload", "headers", "edited"):
-            shown["found"][name] = None
-    return shown
 
 
 def _of_index(cluster: Cluster, found: DeadLetter) -> tuple[bool | None, Sequence[Step]]:

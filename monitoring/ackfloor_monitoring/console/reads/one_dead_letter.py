@@ -1,4 +1,4 @@
-"""One dead letter or waiting record, read from Kafka when it is opened, and kept nowhere."""
+"""One record, read from Kafka when it is opened, and kept nowhere."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ def one_waiting_record(
         RedriveRefused, KafkaUnreachable, ConfigError: as `one_dead_letter` does.
     """
     return _parked(options, "retry", topic, partition, offset)
+
+
+def one_source_record(options: KafkaOptions, topic: str, partition: int, offset: int) -> DeadLetter:
+    """The record at a place of a source topic; it has not failed, whatever it is called here.
+
+    Raises:
+        RedriveRefused: nothing is there, or it may not be read.
+        KafkaUnreachable, ConfigError: as `one_dead_letter` does.
+    """
+    return ParkedTopics(options).record(topic, partition, offset)
 
 
 def _parked(

@@ -18,6 +18,7 @@ from ackfloor_monitoring.console.index.record_history import (
     Stage,
 )
 from ackfloor_monitoring.console.pages.console_page import Known, Page
+from ackfloor_monitoring.console.pages.records.source_record import content, holders_of
 from ackfloor_monitoring.console.pages.records.way import Now, may_have_gone_on, now_of, way_of
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
 from ackfloor_monitoring.console.reads.runs.run_facts import OfRuns
@@ -40,7 +41,7 @@ def facts(cluster: Cluster, known: Known) -> Row:
         group: list(each)
         for group, each in groupby(sorted(history.stages, key=lambda s: s.group), lambda s: s.group)
     }
-    readers = () if is_earlier else _groups(known, place)
+    readers = () if is_earlier else {*_groups(known, place), *holders_of(runs, str(place))}
     groups = [
         _of_group(cluster, group, place, by_group.get(group, []), settled, runs, index_ms)
         for group in sorted({*by_group, *readers})
@@ -56,6 +57,11 @@ def facts(cluster: Cluster, known: Known) -> Row:
         "index_error": "" if cluster.index is None else cluster.index.follower.error,
         "taken_ms": [each.taken_ms for each in (runs, kafka) if each is not None],
     }
+
+
+def once(cluster: Cluster, known: Known) -> Row:
+    """What is below that when the page is loaded; raises Refused."""
+    return content(cluster, known, _place_of(known.asked.parts))
 
 
 def _place_of(parts: Mapping[str, str]) -> SourcePlace:
@@ -170,4 +176,6 @@ RECORD = Page(
     asks_index=True,
     below="/{topic}/{partition}/{offset}",
     template="record.html",
+    once=once,
+    once_template="source-record.html",
 )
