@@ -10,9 +10,12 @@ import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ackfloor.app import App
 from ackfloor.errors import AckfloorError, SettingError, StartError
+
+if TYPE_CHECKING:
+    from ackfloor.app import App
 
 
 class StopRequested(BaseException):
@@ -41,6 +44,8 @@ def load_app(path: str, *, factory: bool = False) -> App:
     Raises:
         StartError: it can't be loaded; the message names the missing module or attribute.
     """
+    from ackfloor.app import App
+
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise StartError(f"{path!r} is not MODULE:APP; write for example shop.orders:app")
@@ -189,6 +194,8 @@ def _attribute(module: object, module_name: str, path: str) -> object:
         try:
             found = getattr(found, name)
         except AttributeError:
+            from ackfloor.app import App
+
             apps = [key for key, value in vars(module).items() if isinstance(value, App)]
             hint = f"; its apps are: {', '.join(sorted(apps))}" if apps else ""
             raise StartError(f"module {module_name!r} has no attribute {name!r}{hint}") from None

@@ -9,7 +9,7 @@
     print(job.run(wanted))
 
 The public part of redrive, and the one place that knows both the settings and the Kafka clients.
-The Kafka client is loaded when it is first needed.
+The Kafka client and the settings are loaded when they are first needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from ackfloor.dead_letters.rules.redrive_rules import (
     Wanted,
 )
 from ackfloor.dead_letters.rules.redrive_tally import Preview, Tally
-from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
     from ackfloor.dead_letters.kafka.redrive_job import RedriveJob
@@ -87,6 +86,7 @@ def kafka_options(
         ConfigError: a setting is refused.
     """
     from ackfloor.kafka.client.client_options import KafkaOptions
+    from ackfloor.settings import Settings
 
     return KafkaOptions.of(Settings.load(flags=flags or {}, config=config).kafka)
 

@@ -107,7 +107,8 @@ LAYERS: Final = {
             "ackfloor.worker_run",
         ),
         (*BELOW_SHELL, "kafka", "runtime"),
-        dynamic=("ackfloor.loading", "ackfloor.redrive"),
+        # The last two name where each of their exports is, as the facade does.
+        dynamic=("ackfloor.loading", "ackfloor.operations", "ackfloor.redrive"),
     ),
     "cli": Layer(
         ("ackfloor.__main__", "ackfloor.cli", "ackfloor.dead_letters.commands"),

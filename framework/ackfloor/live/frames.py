@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ackfloor.settings.layers import Assigned, Layer
+if TYPE_CHECKING:
+    from ackfloor.settings.layers import Layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,4 +97,6 @@ def _listed(layer: Layer) -> list[tuple[tuple[str, ...], Any, str]]:
 
 
 def _layer(listed: Iterable[tuple[list[str], Any, str]]) -> Layer:
+    from ackfloor.settings.layers import Assigned
+
     return {tuple(path): Assigned(value, source) for path, value, source in listed}

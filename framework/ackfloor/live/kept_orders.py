@@ -14,16 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from math import inf
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from ackfloor.core.values.durations import LONGEST_S, format_duration
 from ackfloor.core.values.suggestions import there_are
 from ackfloor.errors import ConfigError
 from ackfloor.live.frames import Answer
-from ackfloor.live.requests import Change, Request, Requests
+from ackfloor.live.requests import Change, Requests
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
-from ackfloor.runtime.supervision.channel import Kind
-from ackfloor.runtime.supervision.supervisor import Tell
+
+if TYPE_CHECKING:
+    from ackfloor.live.requests import Request
+    from ackfloor.runtime.supervision.channel import Kind
+    from ackfloor.runtime.supervision.supervisor import Tell
 
 #: Characters of a reason.
 LONGEST_REASON = 200

@@ -22,15 +22,18 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.messages.lane_order import MOST_NAMED, Action, LaneOrder, Place
-from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.lane_orders import LaneOrders
+from ackfloor.core.messages.lane_order import MOST_NAMED, Action, LaneOrder
 from ackfloor.core.values.durations import LONGEST_S
 from ackfloor.live.kept_orders import LONGEST_REASON
 from ackfloor.live.run_control import WAIT_S, BadRequest, TokenControl
 from ackfloor.live.worker_orders import Answers, Tree
+
+if TYPE_CHECKING:
+    from ackfloor.core.messages.lane_order import Place
+    from ackfloor.core.records.record import Now
+    from ackfloor.core.scheduling.lane_orders import LaneOrders
 
 PATH = "/lanes"
 #: Keys and places in one request.

@@ -11,11 +11,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ackfloor.core.values.setting_error import SettingError
-from ackfloor.live.frames import Answer, Overdue
-from ackfloor.settings.live_settings import Changed
+if TYPE_CHECKING:
+    from ackfloor.core.values.setting_error import SettingError
+    from ackfloor.live.frames import Answer, Overdue
+    from ackfloor.settings.live_settings import Changed
 
 Asked = TypeVar("Asked")
 Answered = TypeVar("Answered")

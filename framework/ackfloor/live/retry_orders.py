@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ackfloor.core.records.record import Now
-from ackfloor.core.scheduling.promotions import Places, Promotions
-from ackfloor.live.worker_orders import Tree
+if TYPE_CHECKING:
+    from ackfloor.core.records.record import Now
+    from ackfloor.core.scheduling.promotions import Places, Promotions
+    from ackfloor.live.worker_orders import Tree
 
 
 class Action(StrEnum):

@@ -19,11 +19,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ackfloor.control import ControlRequest
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.live.requests import Change
+
+if TYPE_CHECKING:
+    from ackfloor.control import ControlRequest
 
 PATH = "/config"
 #: Seconds that running workers have to take a change.

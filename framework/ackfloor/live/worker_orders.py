@@ -11,11 +11,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ackfloor.live.requests import Requests
-from ackfloor.runtime.supervision.channel import Kind
-from ackfloor.runtime.supervision.supervisor import Tell
+
+if TYPE_CHECKING:
+    from ackfloor.runtime.supervision.channel import Kind
+    from ackfloor.runtime.supervision.supervisor import Tell
 
 #: An order, or an answer to one, as JSON can hold it.
 Tree = Mapping[str, Any]

@@ -34,33 +34,38 @@ can't be written means: the command line warns and acts all the same.
 
 from __future__ import annotations
 
-from ackfloor.core.messages.lane_order import Action as LaneAction
-from ackfloor.dead_letters.rules.waiting import ChosenWaiting
-from ackfloor.live.breaker_orders import Action as BreakerAction
-from ackfloor.live.pause_orders import PauseAction
-from ackfloor.live.retry_orders import Action as RetryAction
-from ackfloor.operations.action_log import ActionLog
-from ackfloor.operations.action_notes import (
-    TOPIC,
-    ActionFilter,
-    ActionNote,
-    ActionState,
-    redacted,
-)
-from ackfloor.operations.effective_settings import (
-    EffectiveSettings,
-    SettingValue,
-    ask_settings,
-)
-from ackfloor.operations.handler_breakers import BreakerOutcome, HandlerBreaker
-from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
-from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
+from typing import TYPE_CHECKING, Any
+
+# At once: it is named like its module, which is an attribute of this package from its import on.
 from ackfloor.operations.noted import Ending, new_note, noted
-from ackfloor.operations.retry_moves import RetryMove, RetryOutcome
-from ackfloor.operations.run_client import ControlFailed, ask_state
-from ackfloor.operations.run_tls import Trust
-from ackfloor.operations.runs import Runs
-from ackfloor.operations.setting_changes import ChangeOutcome, SettingChange
+
+if TYPE_CHECKING:
+    from ackfloor.core.messages.lane_order import Action as LaneAction
+    from ackfloor.dead_letters.rules.waiting import ChosenWaiting
+    from ackfloor.live.breaker_orders import Action as BreakerAction
+    from ackfloor.live.pause_orders import PauseAction
+    from ackfloor.live.retry_orders import Action as RetryAction
+    from ackfloor.operations.action_log import ActionLog
+    from ackfloor.operations.action_notes import (
+        TOPIC,
+        ActionFilter,
+        ActionNote,
+        ActionState,
+        redacted,
+    )
+    from ackfloor.operations.effective_settings import (
+        EffectiveSettings,
+        SettingValue,
+        ask_settings,
+    )
+    from ackfloor.operations.handler_breakers import BreakerOutcome, HandlerBreaker
+    from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
+    from ackfloor.operations.lane_moves import LaneMove, LaneOutcome
+    from ackfloor.operations.retry_moves import RetryMove, RetryOutcome
+    from ackfloor.operations.run_client import ControlFailed, ask_state
+    from ackfloor.operations.run_tls import Trust
+    from ackfloor.operations.runs import Runs
+    from ackfloor.operations.setting_changes import ChangeOutcome, SettingChange
 
 __all__ = [
     "TOPIC",
@@ -95,3 +100,50 @@ __all__ = [
     "noted",
     "redacted",
 ]
+
+#: Name -> the module that has it, and its name there: what a caller does not use is not imported.
+_LAZY = {
+    "TOPIC": ("ackfloor.operations.action_notes", "TOPIC"),
+    "ActionFilter": ("ackfloor.operations.action_notes", "ActionFilter"),
+    "ActionLog": ("ackfloor.operations.action_log", "ActionLog"),
+    "ActionNote": ("ackfloor.operations.action_notes", "ActionNote"),
+    "ActionState": ("ackfloor.operations.action_notes", "ActionState"),
+    "BreakerAction": ("ackfloor.live.breaker_orders", "Action"),
+    "BreakerOutcome": ("ackfloor.operations.handler_breakers", "BreakerOutcome"),
+    "ChangeOutcome": ("ackfloor.operations.setting_changes", "ChangeOutcome"),
+    "ChosenWaiting": ("ackfloor.dead_letters.rules.waiting", "ChosenWaiting"),
+    "ControlFailed": ("ackfloor.operations.run_client", "ControlFailed"),
+    "EffectiveSettings": ("ackfloor.operations.effective_settings", "EffectiveSettings"),
+    "HandlerBreaker": ("ackfloor.operations.handler_breakers", "HandlerBreaker"),
+    "HandlerPause": ("ackfloor.operations.handler_pauses", "HandlerPause"),
+    "LaneAction": ("ackfloor.core.messages.lane_order", "Action"),
+    "LaneMove": ("ackfloor.operations.lane_moves", "LaneMove"),
+    "LaneOutcome": ("ackfloor.operations.lane_moves", "LaneOutcome"),
+    "PauseAction": ("ackfloor.live.pause_orders", "PauseAction"),
+    "PauseOutcome": ("ackfloor.operations.handler_pauses", "PauseOutcome"),
+    "RetryAction": ("ackfloor.live.retry_orders", "Action"),
+    "RetryMove": ("ackfloor.operations.retry_moves", "RetryMove"),
+    "RetryOutcome": ("ackfloor.operations.retry_moves", "RetryOutcome"),
+    "Runs": ("ackfloor.operations.runs", "Runs"),
+    "SettingChange": ("ackfloor.operations.setting_changes", "SettingChange"),
+    "SettingValue": ("ackfloor.operations.effective_settings", "SettingValue"),
+    "Trust": ("ackfloor.operations.run_tls", "Trust"),
+    "ask_settings": ("ackfloor.operations.effective_settings", "ask_settings"),
+    "ask_state": ("ackfloor.operations.run_client", "ask_state"),
+    "redacted": ("ackfloor.operations.action_notes", "redacted"),
+}
+
+
+if not TYPE_CHECKING:
+    # A type checker that saw this would take every misspelt name for one of these.
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'ackfloor.operations' has no attribute {name!r}")
+        from importlib import import_module
+
+        module, own = _LAZY[name]
+        return getattr(import_module(module), own)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,20 +6,22 @@ only to who has its own, and does nothing that is posted without it.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ackfloor.errors import AckfloorError
 from ackfloor.live.run_control import PATH, SCHEME
-from ackfloor.operations.run_tls import SYSTEM, NamedConnection, Trust, fault_text, is_loopback
+from ackfloor.operations.run_tls import SYSTEM, Trust, is_loopback
 from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    import http.client
 
 LAST_PORT: Final = 65_535
 #: The ports of URLs without one.
@@ -32,7 +34,7 @@ _NO_CONTROLS: Final = (
     'app.control = "off"; change its settings file or environment and start it again'
 )
 #: How a run that speaks TLS answers who does not.
-PLAIN_TO_TLS: Final = http.client.UPGRADE_REQUIRED
+PLAIN_TO_TLS: Final = HTTPStatus.UPGRADE_REQUIRED
 #: The action of a request about waiting records that only counts them.
 COUNT: Final = "count"
 #: Seconds for a run to answer with its state, which it has in memory.
@@ -97,6 +99,10 @@ class Address(NamedTuple):
         Raises:
             ConfigError: whom to trust can't be read.
         """
+        import http.client
+
+        from ackfloor.operations.run_connection import NamedConnection
+
         if self.secure:
             return NamedConnection(
                 self.host, self.port, self.name or self.host, timeout_s, trust.context()
@@ -178,7 +184,7 @@ def ask(listen: str, token: str, path: str, trust: Trust = SYSTEM) -> Any:
     _refuse_readable(listen, trust)
     headers = {"Authorization": SCHEME + token}
     response, answer = _asked(listen, "GET", path, STATE_S, trust, None, headers)
-    if response.status == http.client.NOT_FOUND:
+    if response.status == HTTPStatus.NOT_FOUND:
         raise ControlFailed(f"{listen} {_NO_CONTROLS}; or it is of an older release")
     return _granted(listen, response, answer)
 
@@ -228,10 +234,10 @@ def _refuse_readable(listen: str, trust: Trust) -> None:
 
 def _granted(listen: str, response: http.client.HTTPResponse, answer: object) -> Any:
     """A control's answer; raises ControlFailed where it is a refusal."""
-    if response.status == http.client.OK and isinstance(answer, dict):
+    if response.status == HTTPStatus.OK and isinstance(answer, dict):
         return answer
     why = answer.get("error", "") if isinstance(answer, dict) else ""
-    if response.status == http.client.METHOD_NOT_ALLOWED:
+    if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         raise ControlFailed(f"{listen} {_NO_CONTROLS}")
     raise ControlFailed(f"{listen} refused ({response.status}): {why or response.reason}")
 
@@ -242,7 +248,7 @@ def refuse_without_controls(listen: str, trust: Trust = SYSTEM) -> None:
         response, _ = _asked(listen, "POST", PATH, STATE_S, trust, b"")
     except ControlFailed:  # nobody is there: the missing token says so
         return
-    if response.status == http.client.METHOD_NOT_ALLOWED:
+    if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         raise ControlFailed(f"{listen} {_NO_CONTROLS}")
 
 
@@ -289,6 +295,11 @@ def _answer(
         ControlFailed: it was not, or TLS is spoken there and not here, or here alone.
         ConfigError: whom to trust can't be read.
     """
+    import http.client
+    import ssl
+
+    from ackfloor.operations.run_connection import fault_text
+
     address = address_of(listen)
     with closing(address.connection(timeout_s, trust)) as connection:
         try:
@@ -314,6 +325,8 @@ def _answer(
 
 def _body(response: http.client.HTTPResponse, until_s: float) -> bytes:
     """All of an answer; raises _NoAnswer, OSError and HTTPException where it has no end."""
+    import http.client
+
     body = bytearray()
     while part := response.read1(_PART):
         body += part
