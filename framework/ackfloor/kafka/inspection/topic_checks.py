@@ -10,6 +10,7 @@ from ackfloor.kafka.topics.topic_requirements import (
     Action,
     TopicFacts,
     TopicPlan,
+    handlers_text,
     how_to_create,
     plan_topics,
     required_topics,
@@ -38,11 +39,15 @@ def check_topics(
     Raises:
         ConfigError: a name can't be used.
     """
+    publishers: dict[str, list[str]] = {}
+    for spec in specs:
+        if spec.to is not None:
+            publishers.setdefault(spec.to.topic, []).append(spec.name)
     for spec in specs:
         for topic in spec.topics:
             yield _source(spec, topic, existing.get(topic), brokers)
-        if spec.to is not None:
-            yield _result(spec.name, spec.to.topic, existing.get(spec.to.topic))
+        if spec.to is not None and (names := publishers.pop(spec.to.topic, None)):
+            yield _result(names, spec.to.topic, existing.get(spec.to.topic))
         plans = (
             plan_topics(
                 [spec], group, existing, replication_factor=replication_factor,
@@ -67,12 +72,14 @@ def _source(spec: HandlerSpec, topic: str, found: TopicFacts | None, brokers: in
     return CheckResult(check, "ok", f"partitions: {partitions}, replicas: {replicas}")
 
 
-def _result(handler: str, topic: str, found: TopicFacts | None) -> CheckResult:
+def _result(names: Sequence[str], topic: str, found: TopicFacts | None) -> CheckResult:
     check = f"results to {topic}"
     if found is None:
-        text = f"handler {handler} publishes to it; it does not exist, or this user may not see it"
+        do = "publishes" if len(names) == 1 else "publish"
+        who = f"{handlers_text(names)} {do} to it"
+        text = f"{who}; it does not exist, or this user may not see it"
         return CheckResult(check, "fail", text, how_to_create(topic))
-    return CheckResult(check, "ok", f"from handler {handler}, partitions: {found.partitions}")
+    return CheckResult(check, "ok", f"from {handlers_text(names)}, partitions: {found.partitions}")
 
 
 def _ours(plan: TopicPlan, found: TopicFacts | None, create_topics: bool) -> CheckResult:

@@ -8,7 +8,7 @@ survives a broker. Nothing is ever deleted here, and source topics are never cre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -110,25 +110,34 @@ def result_topics(specs: Sequence[HandlerSpec]) -> set[str]:
 
 def _check_existing(specs: Sequence[HandlerSpec], existing: Mapping[str, TopicFacts]) -> None:
     """Refuse topics that do not exist; raises TopicsMissing, which names all of them."""
-    missing = [
-        (spec.name, option, topic)
-        for spec in specs
-        for option, topic in required_topics(spec)
-        if topic not in existing
-    ]
+    missing: dict[str, list[tuple[str, str]]] = {}
+    for spec in specs:
+        for option, topic in required_topics(spec):
+            if topic not in existing:
+                missing.setdefault(topic, []).append((spec.name, option))
     if not missing:
         return
-    (handler, option, topic), *others = missing
-    more = "".join(f", nor does {name!r} of handler {of}" for of, _, name in others)
+    (topic, ((handler, option), *also)), *others = missing.items()
+    too = f", also of {handlers_text(name for name, _ in also)}," if also else ""
+    more = "".join(
+        f", nor does {name!r} of {handlers_text(name for name, _ in uses)}" for name, uses in others
+    )
     kinds = {"topics": "source topics", "to": "topics of results"}
-    what = " and ".join(kind for key, kind in kinds.items() if key in {m[1] for m in missing})
+    found = {option for uses in missing.values() for _, option in uses}
+    what = " and ".join(kind for key, kind in kinds.items() if key in found)
     raise TopicsMissing(
         f"handlers.{handler}.{option}",
         topic,
-        f"the topic does not exist (or this user may not see it){more}, and {what} are never "
-        "created",
+        f"the topic{too} does not exist (or this user may not see it){more}, and {what} "
+        "are never created",
         how_to_create(None if others else topic),
     )
+
+
+def handlers_text(names: Iterable[str]) -> str:
+    """One handler or more, each named once: several may publish to one topic."""
+    *others, last = dict.fromkeys(names)
+    return f"handlers {', '.join(others)} and {last}" if others else f"handler {last}"
 
 
 def how_to_create(topic: str | None) -> str:

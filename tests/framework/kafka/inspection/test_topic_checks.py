@@ -63,6 +63,30 @@ def test_a_topic_of_results_is_there_or_not() -> None:
     assert len(there) > 2
 
 
+def test_a_topic_of_results_of_several_handlers_is_told_once() -> None:
+    """With all that publish to it, at the first of them."""
+    router = Router()
+
+    def bill(value: bytes) -> bytes:
+        return value
+
+    for name in ("bill", "refund", "ship"):
+        router.handler(f"{name}s", to="invoices", name=name)(bill)
+
+    def found(**more: TopicFacts) -> list[str]:
+        existing = {**dict.fromkeys(("bills", "refunds", "ships"), SOURCE), **more}
+        checks = check_topics(
+            router.handlers, "g", existing, brokers=3, replication_factor=None,
+            dlq_retention_s=86_400.0, create_topics=True,
+        )  # fmt: skip
+        return [each.detail for each in checks if each.check == "results to invoices"]
+
+    (missing,) = found()
+    assert missing.startswith("handlers bill, refund and ship publish to it; it does not exist")
+    (there,) = found(invoices=TopicFacts(2, 1))
+    assert there == "from handlers bill, refund and ship, partitions: 2"
+
+
 def test_what_is_missing_is_created_or_is_a_failure() -> None:
     """By the setting."""
     assert told({"orders": SOURCE})["orders--g--dlq"].state == "ok"

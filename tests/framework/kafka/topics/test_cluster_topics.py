@@ -215,6 +215,40 @@ def test_a_missing_topic_of_results_is_refused() -> None:
     asked("orders", "returns", "refunds", "invoices")
 
 
+def test_a_missing_topic_of_several_handlers_is_named_once() -> None:
+    """With all that publish to it: each of them needs it."""
+
+    def bill(value: bytes) -> bytes:
+        return value
+
+    router = Router()
+    for name in ("bill", "refund", "ship"):
+        router.handler(f"{name}s", to="invoices", name=name)(bill)
+    router.handler("parcels", to="labels", name="pack")(bill)
+    router.handler("letters", to="labels", name="stamp")(bill)
+    sources = ("bills", "refunds", "ships", "parcels", "letters")
+
+    def told(*existing: str) -> str:
+        facts = dict.fromkeys([*sources, *existing], SOURCE)
+        with pytest.raises(TopicsMissing) as refused:
+            plan_topics(
+                router.handlers, "g", facts, replication_factor=None, dlq_retention_s=86_400.0
+            )
+        return str(refused.value)
+
+    assert told("labels") == (
+        "handlers.bill.to='invoices': the topic, also of handlers refund and ship, does not exist "
+        "(or this user may not see it), and topics of results are never created; create it (on a "
+        "local Kafka `ackfloor broker topic invoices` does), or correct the name"
+    )
+    assert told() == (
+        "handlers.bill.to='invoices': the topic, also of handlers refund and ship, does not exist "
+        "(or this user may not see it), nor does 'labels' of handlers pack and stamp, and topics "
+        "of results are never created; create them (on a local Kafka `ackfloor broker topic` "
+        "does), or correct the names"
+    )
+
+
 def test_missing_topics_are_refused_where_creation_is_off() -> None:
     """The refusal names the topics and the command that makes them."""
     made = plans({"orders": SOURCE})
