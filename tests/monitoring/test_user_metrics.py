@@ -286,8 +286,27 @@ def test_a_collector_that_hangs_does_not_hold_up_a_report(monkeypatch: pytest.Mo
     assert "shop_stock" in user.text
 
 
-def test_its_thread_ends_with_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker inside a program is started again in the same process, and leaves nothing there."""
+def test_its_thread_ends_when_the_run_ends() -> None:
+    """At once, though something still has the metrics: nothing waits for a garbage collection."""
+    user = UserMetrics(CollectorRegistry())
+    found: list[threading.Thread] = []
+
+    def run() -> None:
+        before = set(threading.enumerate())
+        user.start()
+        found.extend(set(threading.enumerate()) - before)
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    worker.join(60)
+    (thread,) = found
+    thread.join(60)
+    assert not thread.is_alive()
+    assert user.text == ""
+
+
+def test_its_thread_ends_with_a_worker_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker inside a program is started again on the same thread, and leaves nothing there."""
     monkeypatch.setattr(user_metrics, "EVERY_S", 0.01)
     before = set(threading.enumerate())
     user = UserMetrics(CollectorRegistry())

@@ -97,13 +97,14 @@ class UserMetrics:
         self._logged: set[str] = set()
 
     def start(self) -> None:
-        """Read the registry from now on, for as long as somebody has these metrics.
+        """Read the registry from now on, until the calling thread ends, which is the worker's.
 
-        A worker inside a program ends, and is started again, in the same process.
+        A worker inside a program has a thread of its own, and ends before the program does. Of a
+        worker that was replaced on the same thread, nobody has the metrics any more.
         """
-        mine = ref(self)
+        of = (ref(self), threading.current_thread())
         threading.Thread(
-            target=_read_while_wanted, args=(mine,), name="ackfloor:user-metrics", daemon=True
+            target=_read_while_wanted, args=of, name="ackfloor:user-metrics", daemon=True
         ).start()
 
     def process_reported(self, pid: int, report: str) -> None:
@@ -151,9 +152,8 @@ class UserMetrics:
             self._ended = bounded(merged([counted, self._ended], {}), {})
 
 
-def _read_while_wanted(wanted: ref[UserMetrics]) -> None:
+def _read_while_wanted(wanted: ref[UserMetrics], worker: threading.Thread) -> None:
     """What the thread does; it must not be what keeps them."""
-    pause = threading.Event()
     while (metrics := wanted()) is not None:
         try:
             metrics.collect()
@@ -161,4 +161,7 @@ def _read_while_wanted(wanted: ref[UserMetrics]) -> None:
             log.exception("the app's own metrics can't be read; they stay as they were")
             return
         del metrics
-        pause.wait(EVERY_S)
+        # Not until the objects of the worker are collected, which are in cycles.
+        worker.join(EVERY_S)
+        if not worker.is_alive():
+            return
