@@ -60,6 +60,15 @@ def test_importing_a_public_module_is_light(name: str) -> None:
     assert answer.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_no_late_name_is_that_of_a_submodule(name: str) -> None:
+    """Once the submodule is imported, users would get it instead of what the name stands for."""
+    late = set(getattr(importlib.import_module(name), "_LAZY", ()))
+    parent = f"{name}."
+    submodules = {each.removeprefix(parent) for each in modules() if each.startswith(parent)}
+    assert late & submodules == set()
+
+
 def test_users_find_what_they_found_before() -> None:
     """Who takes a name away changes exports.txt, and with it the promise of the version.
 

@@ -220,6 +220,7 @@ ALSO: Final = {
             "ackfloor.cli.shared.noting",
             "ackfloor.cli.shared.parameters",
             "ackfloor.cli.shared.rows",
+            "ackfloor.cli.shared.tables",
             "ackfloor.cli.shared.times",
             "ackfloor.core.values.durations",
             "ackfloor.core.records.envelope",

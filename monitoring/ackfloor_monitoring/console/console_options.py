@@ -18,9 +18,7 @@ from ackfloor_monitoring.console.access.hosts import own_names, public_url
 from ackfloor_monitoring.console.access.proxies import proxies_of
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.reads.runs.run_names import checked
-from ackfloor_monitoring.console.shown_beside import with_others
 from ackfloor_monitoring.console.shown_clusters import ONLY, ShownCluster, shown_clusters
-from ackfloor_monitoring.serving.http_server import parse_listen
 
 
 class Listening(NamedTuple):
@@ -43,6 +41,8 @@ class Listening(NamedTuple):
             ConfigError: an address is none.
             BadParameter: a key has no certificate.
         """
+        from ackfloor_monitoring.serving.http_server import parse_listen
+
         if self.key is not None and self.certificate is None:
             raise typer.BadParameter("goes with --tls-certificate", param_hint="--tls-key")
         try:
@@ -75,6 +75,8 @@ class Showing(NamedTuple):
             BadParameter: options don't fit together.
             ConfigError: one can't be what it is given for.
         """
+        from ackfloor_monitoring.console.shown_beside import with_others
+
         found = shown_clusters(self.names, self.runs, self.brokers)
         return with_others(found, self.reports, self.servers)
 

@@ -10,16 +10,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from ackfloor import ConfigError
 from ackfloor.cli.shared.parameters import Brokers
 from ackfloor.operations.run_client import NoAddress
-from ackfloor_monitoring.console.reads.prometheus import Prometheus
 from ackfloor_monitoring.console.reads.runs.run_names import checked
-from ackfloor_monitoring.console.reads.spark_report import SparkReport
+
+if TYPE_CHECKING:
+    from ackfloor_monitoring.console.reads.prometheus import Prometheus
+    from ackfloor_monitoring.console.reads.spark_report import SparkReport
 
 #: What the only cluster is called.
 ONLY: Final = "kafka"

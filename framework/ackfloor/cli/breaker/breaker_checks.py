@@ -9,10 +9,13 @@ partition fails until one is given up. The number of keys of a topic is not know
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ackfloor.core.values.doctor_result import CheckResult
 from ackfloor.core.values.durations import format_duration
-from ackfloor.declare.registration import HandlerSpec
+
+if TYPE_CHECKING:
+    from ackfloor.declare.registration import HandlerSpec
 
 
 def of_policies(specs: Sequence[HandlerSpec]) -> Iterator[CheckResult]:

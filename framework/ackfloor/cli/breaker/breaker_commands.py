@@ -24,8 +24,6 @@ from ackfloor.cli.shared.run_address import (
     trust_of,
 )
 from ackfloor.core.values.durations import format_duration
-from ackfloor.live.breaker_orders import Action
-from ackfloor.live.breaker_requests import PATH
 from ackfloor.operations.run_client import post
 
 breaker_app = Commands(
@@ -71,11 +69,8 @@ def _run(
 _TermsOption = Annotated[dict[str, Any], Made(_terms)]
 _RunOption = Annotated[_Run, Made(_run)]
 
-_DONE = {
-    Action.OPEN: "kept open",
-    Action.CLOSE: "kept closed",
-    Action.AUTO: "returned to automatic",
-}
+#: What an operator does to a breaker, as in `live.breaker_orders`, and what it is then.
+_DONE = {"open": "kept open", "close": "kept closed", "auto": "returned to automatic"}
 
 breaker_app.command()(show)
 
@@ -87,7 +82,7 @@ def open_(handler: _Handler, terms: _TermsOption, run: _RunOption) -> None:
     Failed records go to the retry topics at most at its park rate, and successes don't close it.
     Exits with 5 if a worker has not answered or has refused.
     """
-    _force(run, Action.OPEN, handler, terms)
+    _force(run, "open", handler, terms)
 
 
 @breaker_app.command()
@@ -98,7 +93,7 @@ def close(handler: _Handler, terms: _TermsOption, run: _RunOption) -> None:
     their policy, to the dead-letter topic. Exits with 5 if a worker has not answered or has
     refused.
     """
-    _force(run, Action.CLOSE, handler, terms)
+    _force(run, "close", handler, terms)
 
 
 @breaker_app.command()
@@ -107,10 +102,12 @@ def auto(handler: _Handler, run: _RunOption) -> None:
 
     Exits with 5 if a worker has not answered or has refused.
     """
-    _force(run, Action.AUTO, handler, {})
+    _force(run, "auto", handler, {})
 
 
-def _force(run: _Run, action: Action, handler: str, terms: dict[str, Any]) -> None:
+def _force(run: _Run, action: str, handler: str, terms: dict[str, Any]) -> None:
+    from ackfloor.live.breaker_requests import PATH
+
     given = {"for_s": terms.get("for_s"), "runs": [run.address]}
     noting = Noting(run.source, f"breaker {action}", terms.get("reason"), given)
     with noting.of([handler]) as ending:

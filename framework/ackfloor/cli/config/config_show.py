@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,9 @@ from ackfloor.cli.shared.parameters import (
     SettingsSource,
 )
 from ackfloor.cli.shared.run_address import ListenOption, TokenFileOption, credentials, trust_of
-from ackfloor.settings import SettingRow, Settings, rows, sections_of
-from ackfloor.settings.app_sections import file_place
-from ackfloor.settings.layers import find_file
+
+if TYPE_CHECKING:
+    from ackfloor.settings import SettingRow
 
 config_app = Commands(
     name="config",
@@ -66,6 +66,10 @@ def show(
     level. An app has its group; without one, `--group` names it. With `--running` the run says
     what it goes by, with what `config set` has changed.
     """
+    from ackfloor.settings import Settings, rows, sections_of
+    from ackfloor.settings.app_sections import file_place
+    from ackfloor.settings.layers import find_file
+
     source = config or SettingsSource()
     if running:
         _print(_of_run(app, listen, token_file, source), output)
@@ -102,6 +106,7 @@ def _of_run(
 ) -> list[SettingRow]:
     """Those that a run goes by; raises ControlFailed."""
     from ackfloor.operations import ask_settings
+    from ackfloor.settings import SettingRow
 
     if app is not None:
         why = f"the run has its app: leave {app} out"
@@ -119,6 +124,8 @@ def _print(shown: Sequence[SettingRow], output: Output) -> None:
 
 
 def _print_table(shown: Sequence[SettingRow]) -> None:
+    from ackfloor.settings import SettingRow
+
     # Not a rich table: people copy names and sources, so none may be cut or folded.
     lines = [SettingRow("name", "value", "source"), *shown]
     width = max(len(row.name) for row in lines)

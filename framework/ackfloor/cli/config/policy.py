@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from math import inf
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,14 +20,14 @@ from ackfloor.cli.shared.parameters import (
     Output,
     OutputOption,
 )
-from ackfloor.cli.shared.tables import print_table
 from ackfloor.core.parking.topic_names import tier_topic
 from ackfloor.core.records.retry_policy import RetryPolicy, warnings
 from ackfloor.core.values.durations import format_duration, parse_duration
-from ackfloor.declare.registration import HandlerSpec
 from ackfloor.errors import ConfigError
 from ackfloor.loading import load_app
-from ackfloor.settings import Settings, sections_of
+
+if TYPE_CHECKING:
+    from ackfloor.declare.registration import HandlerSpec
 
 #: Stands for the name of a topic that a pattern matches.
 ANY_TOPIC = "<topic>"
@@ -58,6 +58,8 @@ def preview(
     output: OutputOption = Output.table,
 ) -> None:
     """Show each handler's deliveries with the time of each, if it failed for the first time now."""
+    from ackfloor.settings import Settings, sections_of
+
     loaded = load_app(app, factory=factory)
     settings = Settings.load(sections_of(loaded.group, loaded.options), config=config)
     specs = settings.applied(loaded.handlers)
@@ -77,6 +79,8 @@ def preview(
 
 
 def _print(spec: HandlerSpec, group: str, retention_s: float | None, now: datetime) -> None:
+    from ackfloor.cli.shared.tables import print_table
+
     policy = spec.retry
     timeout = "none" if spec.consume_timeout_s is None else format_duration(spec.consume_timeout_s)
     title = f"{spec.name}: {', '.join(spec.subjects)} (consume timeout {timeout})"

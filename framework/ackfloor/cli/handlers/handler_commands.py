@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,10 +19,11 @@ from ackfloor.cli.shared.parameters import Output, OutputOption, RunConfigOption
 from ackfloor.cli.shared.run_address import ListensOption, TokenFileOption, order_terms
 from ackfloor.cli.shared.run_tokens import runs_with_tokens
 from ackfloor.core.values.durations import format_duration
-from ackfloor.live.pause_orders import PauseAction
-from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
-from ackfloor.operations.runs import Runs
 from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.operations.handler_pauses import HandlerPause, PauseOutcome
+    from ackfloor.operations.runs import Runs
 
 handlers_app = Commands(
     name="handlers",
@@ -71,7 +72,8 @@ def _terms(for_: _For = None, reason: _Reason = None) -> dict[str, Any]:
 _HowOption = Annotated[_How, Made(_how)]
 _TermsOption = Annotated[dict[str, Any], Made(_terms)]
 
-_DONE = {PauseAction.PAUSE: "paused", PauseAction.RESUME: "resumed"}
+#: What an operator does to a handler, as in `live.pause_orders`, and what it is then.
+_DONE = {"pause": "paused", "resume": "resumed"}
 
 
 @handlers_app.command()
@@ -82,6 +84,8 @@ def pause(handler: _Handler, terms: _TermsOption, how: _HowOption) -> None:
     resumed: also redeliveries and trials of the circuit breaker. /readyz has a note, and the run
     stays ready. Exits with 5 if a worker has not answered or has refused, and with 1 if all have.
     """
+    from ackfloor.operations import HandlerPause, PauseAction
+
     _order(HandlerPause(PauseAction.PAUSE, handler, **terms), how)
 
 
@@ -92,6 +96,8 @@ def resume(handler: _Handler, how: _HowOption) -> None:
     A pause that the handler asked for itself goes on. Exits with 5 if a worker has not answered or
     has refused, and with 1 if all have.
     """
+    from ackfloor.operations import HandlerPause, PauseAction
+
     _order(HandlerPause(PauseAction.RESUME, handler), how)
 
 
@@ -123,7 +129,7 @@ def _print(outcome: PauseOutcome) -> None:
     """A line for each run that took the order."""
     for_s = outcome.for_s
     how_long = "" if for_s is None else f" for {format_duration(for_s)}"
-    done = f"{outcome.handler}: {_DONE[PauseAction(outcome.action)]}{how_long}"
+    done = f"{outcome.handler}: {_DONE[outcome.action]}{how_long}"
     for run, workers in outcome.applied.items():
         by = f"worker {', '.join(map(str, workers))}" if workers else "no worker yet"
         typer.echo(f"{run}: {done} by {by}")

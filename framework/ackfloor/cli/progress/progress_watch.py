@@ -9,17 +9,16 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.live import Live
-from rich.table import Table
 
 from ackfloor.cli.shared.parameters import Brokers
-from ackfloor.cli.shared.rows import Row, RowsOutput, console, print_rows
-from ackfloor.cli.shared.tables import fitted
+from ackfloor.cli.shared.rows import Row, RowsOutput, print_rows
 from ackfloor.core.values.suggestions import there_are
 from ackfloor.errors import AckfloorError, KafkaUnreachable
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ackfloor.core.acks.progress import Progress
     from ackfloor.kafka.client.client_options import KafkaOptions
     from ackfloor.kafka.inspection.group_progress import ProgressReader
@@ -183,6 +182,10 @@ def show(
     if watch and output not in {RowsOutput.table, RowsOutput.jsonl}:
         typer.secho(f"--watch goes on for ever: -o table or jsonl, not {output.value}", err=True)
         raise typer.Exit(Exit.USAGE)
+
+    from rich.live import Live
+
+    from ackfloor.cli.shared.tables import console, fitted
 
     def draw(rows: Sequence[Row]) -> None:
         shown = _without_empty_columns(rows) if output is RowsOutput.table else rows

@@ -21,10 +21,8 @@ from pathlib import Path
 
 from ackfloor.cli.run.reload_watch import Looks, changed, is_watched, looks, named
 from ackfloor.errors import ConfigError
-from ackfloor.runtime.logging.logs import set_up_logging
 from ackfloor.runtime.supervision.exit_codes import Exit
 from ackfloor.runtime.supervision.run_signals import run_signals
-from ackfloor.settings.layers import find_file
 
 log = logging.getLogger("ackfloor.reload")
 
@@ -47,6 +45,9 @@ def run_reloading(app: str, options: Mapping[str, object], config: Path | None) 
     Raises:
         ConfigError: no change of the app would be noticed.
     """
+    from ackfloor.runtime.logging.logs import set_up_logging
+    from ackfloor.settings.layers import find_file
+
     # If the app's module is missing or fails to import, the run itself reports it.
     folder = Path.cwd()
     if not is_watched(app.partition(":")[0], folder):

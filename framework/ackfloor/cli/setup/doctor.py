@@ -27,16 +27,15 @@ from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
 from ackfloor.core.values.doctor_result import CheckResult, passes
 from ackfloor.core.values.durations import format_duration, parse_duration
 from ackfloor.core.values.printable import plain
-from ackfloor.declare.codec import SchemaDecoder
-from ackfloor.declare.topic_patterns import Matches, listed
 from ackfloor.errors import ConfigError
-from ackfloor.launch import Launch
 from ackfloor.loading import load_app
 from ackfloor.operations.run_client import address_of
 from ackfloor.runtime.supervision.exit_codes import Exit
 
 if TYPE_CHECKING:
+    from ackfloor.declare.topic_patterns import Matches
     from ackfloor.kafka.inspection.cluster_checks import Connection
+    from ackfloor.launch import Launch
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "not tried": "yellow"}
 _LATER = ("group protocol", "group", "topics", "rights", "clock")
@@ -70,6 +69,7 @@ def doctor(
     Exit code 1 if a check failed, 4 if no broker answers.
     """
     from ackfloor.kafka.inspection.cluster_checks import connect
+    from ackfloor.launch import Launch
 
     wait_s = parse_duration(connect_timeout, field="--connect-timeout")
     launch = None
@@ -159,6 +159,8 @@ def _settings(launch: Launch) -> Iterator[CheckResult]:
 
 def _registry(launch: Launch) -> Iterator[CheckResult]:
     """Check the schema registry, if a decoder of the app needs one."""
+    from ackfloor.declare.codec import SchemaDecoder
+
     topics = {
         topic
         for spec in launch.handlers
@@ -216,6 +218,8 @@ def _of_cluster(connection: Connection, launch: Launch | None) -> Iterator[Check
 
 def _patterns(matches: Matches) -> Iterator[CheckResult]:
     """Check what each pattern stands for."""
+    from ackfloor.declare.topic_patterns import listed
+
     for (handler, pattern), topics in matches.topics.items():
         check, found = f"pattern {pattern}", f"handler {handler} reads {listed(topics)}"
         if topics:

@@ -10,7 +10,6 @@ from ackfloor.cli.shared.parameters import SettingsSource
 from ackfloor.cli.shared.run_address import read_state, read_trust
 from ackfloor.core.values.doctor_result import CheckResult, State
 from ackfloor.operations.run_client import ControlFailed, read_readiness, unreported, workers_of
-from ackfloor.settings.app_sections import section_name
 
 #: What `/readyz` calls reasons of a worker itself: to them no other command has more to say.
 _OF_WORKERS = frozenset({"workers", "state", "assignment", "kafka"})
@@ -51,6 +50,8 @@ def of_run(
 
 def _of_another_group(check: str, other: str, group: str | None, *, named: bool) -> CheckResult:
     """What is to be known of a run of another group is not said: it is no matter of this app."""
+    from ackfloor.settings.app_sections import section_name
+
     return CheckResult(
         check,
         "fail" if named else "not tried",

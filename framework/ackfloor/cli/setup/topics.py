@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,14 +20,13 @@ from ackfloor.cli.shared.parameters import (
     OutputOption,
     YesOption,
 )
-from ackfloor.cli.shared.tables import print_table
 from ackfloor.core.values.durations import format_duration, parse_duration
-from ackfloor.kafka.topics.cluster_topics import Cluster
-from ackfloor.kafka.topics.topic_requirements import Action, TopicPlan
-from ackfloor.launch import Launch
 from ackfloor.loading import load_app
-from ackfloor.operations.kafka.action_topic import find_action_topic
 from ackfloor.runtime.supervision.exit_codes import Exit
+
+if TYPE_CHECKING:
+    from ackfloor.kafka.topics.cluster_topics import Cluster
+    from ackfloor.kafka.topics.topic_requirements import TopicPlan
 
 topics_app = Commands(name="topics", help="Retry and dead-letter topics.", no_args_is_help=True)
 
@@ -60,6 +59,8 @@ def plan(
 
     For a handler with a pattern: the topics that match now.
     """
+    from ackfloor.kafka.topics.topic_requirements import Action
+
     _, plans = _plan(app, factory, connect_timeout, brokers, actions=actions)
     _show(plans, output)
     if detailed_exitcode and any(p.action is Action.CREATE for p in plans):
@@ -78,6 +79,8 @@ def apply(
     output: OutputOption = Output.table,
 ) -> None:
     """Create the missing topics. Existing ones are never changed or deleted."""
+    from ackfloor.kafka.topics.topic_requirements import Action
+
     cluster, plans = _plan(app, factory, connect_timeout, brokers, actions=actions)
     _show(plans, output)
     missing = [p.topic for p in plans if p.action is Action.CREATE]
@@ -92,6 +95,10 @@ def apply(
 def _plan(
     app: str, factory: bool, connect_timeout: str, brokers: Brokers, *, actions: bool
 ) -> tuple[Cluster, tuple[TopicPlan, ...]]:
+    from ackfloor.kafka.topics.cluster_topics import Cluster
+    from ackfloor.launch import Launch
+    from ackfloor.operations.kafka.action_topic import find_action_topic
+
     loaded = load_app(app, factory=factory)
     launch = Launch.of(loaded, flags=brokers.flags, config=brokers.config)
     cluster = Cluster(launch.kafka_options())
@@ -120,6 +127,8 @@ def _show(plans: tuple[TopicPlan, ...], output: Output) -> None:
         ]
         typer.echo(json.dumps(facts, indent=2))
         return
+    from ackfloor.cli.shared.tables import print_table
+
     rows = [
         {
             "topic": p.topic,

@@ -16,15 +16,16 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from itertools import accumulate
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
+from ackfloor.cli.shared.late_commands import Group
 from ackfloor.errors import ConfigError
-from ackfloor.settings.layers import HIDDEN, SECTIONS
-from ackfloor.settings.names import PREFIX, is_service_link, nearest
 
+#: What all variables begin with, as in `settings.names`, which the help of a command does not need.
+PREFIX: Final = "ACKFLOOR_"
 #: Options that may have an empty value: keys of records may be empty.
 MAY_BE_EMPTY = frozenset({"key"})
 
@@ -152,6 +153,9 @@ def _filled(function: Callable[..., object], given: Mapping[str, Any]) -> dict[s
 def _refuse_unknown_variables(root: Any) -> None:
     if not any(_may_be_an_options(variable.upper(), root) for variable in os.environ):
         return  # all commands would be imported for nothing
+    from ackfloor.settings.layers import HIDDEN
+    from ackfloor.settings.names import is_service_link, nearest
+
     twins = tuple(f"{PREFIX}{name.upper()}_" for name in _names(root))
     known = set(_variables(root))
     for variable, value in sorted(os.environ.items()):
@@ -175,6 +179,8 @@ def _names(root: Any) -> Iterator[str]:
 
     Two words where the first is also a section of settings, which are checked elsewhere.
     """
+    from ackfloor.settings.layers import SECTIONS
+
     for name, command in getattr(root, "commands", {}).items():
         if name in SECTIONS:
             yield from (f"{name}_{each}" for each in command.commands)
@@ -232,7 +238,7 @@ class Commands(typer.Typer):
 
     def __init__(self, *, name: str, variables: str = "", **more: Any) -> None:
         # As markup, help would lose what it has in brackets: `[app]` is a section of the settings.
-        super().__init__(name=name, rich_markup_mode=None, **more)
+        super().__init__(name=name, cls=Group, rich_markup_mode=None, **more)
         self._command = partial(Command, variables=variables or name)
 
     def command(self, *args: Any, **more: Any) -> Callable[[Any], Any]:

@@ -16,6 +16,19 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
+class Group(TyperGroup):
+    """A group of commands whose own options are flags: to read them takes no conversion."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read what stands in front of the command."""
+        for each in self.get_params(ctx):
+            # typer's own: `--help`, and those for completion. It converts None with pydantic,
+            # whose import takes as long as all else that the help of a command needs.
+            if getattr(each, "is_flag", False) and each.default is None:
+                each.default = False
+        return super().parse_args(ctx, args)
+
+
 class _Listed(TyperCommand):
     """A name and a help, for lists of commands."""
 
@@ -107,7 +120,7 @@ def late_group(known: Callable[[], Iterator[Late]]) -> type[TyperGroup]:
             found.setdefault(each.name, each)
         return found
 
-    class LateGroup(TyperGroup):
+    class LateGroup(Group):
         """The group."""
 
         def __init__(self, **given: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,18 +14,12 @@ from ackfloor.cli.shared.run_address import checked_reason
 from ackfloor.core.values.printable import plain
 from ackfloor.core.values.setting_error import SettingError
 from ackfloor.errors import AckfloorError
-from ackfloor.operations import (
-    TOPIC,
-    ActionLog,
-    ActionNote,
-    Ending,
-    new_note,
-    noted,
-    redacted,
-)
+from ackfloor.operations import TOPIC, ActionLog, new_note, noted, redacted
 from ackfloor.operations.noted import counts_of
 from ackfloor.redrive import operator
-from ackfloor.settings import Settings
+
+if TYPE_CHECKING:
+    from ackfloor.operations import ActionNote, Ending
 
 PROGRAM: Final = "command line"
 
@@ -89,6 +83,7 @@ class Noting:
     def _why_unwritten(self, note: ActionNote) -> str:
         """Write it; returns why it could not be written, "" where it was."""
         from ackfloor.kafka.client.client_options import KafkaOptions
+        from ackfloor.settings import Settings
 
         source = self.source or SettingsSource()
         try:

@@ -12,10 +12,10 @@ from ackfloor.cli.shared.command_options import Made
 from ackfloor.core.parking.topic_names import check_group
 from ackfloor.errors import ConfigError, SettingError
 from ackfloor.redrive import MAX_REPLAYS, TO_RETRY, kafka_options
-from ackfloor.settings import Settings
 
 if TYPE_CHECKING:
     from ackfloor.kafka.client.client_options import KafkaOptions
+    from ackfloor.settings import Settings
 
 
 class Output(StrEnum):
@@ -142,6 +142,8 @@ class SettingsSource(NamedTuple):
 
     def load(self) -> Settings:
         """The settings; raises ConfigError."""
+        from ackfloor.settings import Settings
+
         return Settings.load(flags=self.flags, config=self.config)
 
     def refuse_unless_of(self, settings: Settings) -> None:
@@ -205,6 +207,8 @@ class Brokers(NamedTuple):
 
     def settings(self) -> Settings:
         """The settings; raises ConfigError."""
+        from ackfloor.settings import Settings
+
         return Settings.load(flags=self.flags, config=self.config)
 
     def options(self) -> KafkaOptions:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from ackfloor.cli.shared.tables import Row, console, print_table
 from ackfloor.core.values.json_bytes import json_bytes
 
-__all__ = ["Row", "RowsOption", "RowsOutput", "console", "json_text", "print_rows"]
+Row = Mapping[str, object]
 
 
 class RowsOutput(StrEnum):
@@ -55,6 +54,8 @@ def print_rows(
         writer.writerow(names)
         writer.writerows([_field(row[name]) for name in names] for row in rows)
     else:
+        from ackfloor.cli.shared.tables import print_table
+
         print_table(rows, spare)
 
 

@@ -22,7 +22,6 @@ from ackfloor.operations.run_client import (
 )
 from ackfloor.operations.run_tls import SYSTEM, Trust, is_loopback
 from ackfloor.runtime.supervision.exit_codes import Exit
-from ackfloor.settings.app_sections import section_name
 
 ListenOption = Annotated[
     str | None,
@@ -82,6 +81,8 @@ def read_state(
     listen = listen or source.load().app.address
     tree = ask_state(listen, read_trust(source, listen) if trust is None else trust)
     if source.group is not None and tree.get("group", source.group) != source.group:
+        from ackfloor.settings.app_sections import section_name
+
         raise OtherGroup(
             f"the run at {listen} is of group {tree['group']!r}, not {source.group!r}: name the "
             f"address of its run with --listen, or as listen in [{section_name(source.group)}.app]"

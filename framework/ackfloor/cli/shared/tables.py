@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -21,6 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ackfloor.core.values.printable import plain
+
+if TYPE_CHECKING:
+    from ackfloor.cli.shared.rows import Row
 
 #: Characters of a line without a terminal, for output other than tables.
 PIPE_WIDTH = 200
@@ -36,8 +40,6 @@ _CLASS = re.compile(r"(?:\w+\.)+(?P<name>\w+)")
 NAMES = frozenset({"partition", "pid", "worker"})
 #: Characters around all columns, and between two of them.
 _EDGES, _BETWEEN = 2, 2
-
-Row = Mapping[str, object]
 
 
 def print_table(rows: Sequence[Row], spare: Sequence[str] = ()) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -54,6 +53,8 @@ def answers_of(listen: list[str] | None, source: SettingsSource) -> Sequence[Run
         NoAddress: one of them is not an address.
         ConfigError: the settings are to name the address, and are refused.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     runs = runs_of(listen, source)
     trust, refused = _trust(runs, source)
 

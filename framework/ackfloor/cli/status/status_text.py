@@ -12,7 +12,6 @@ from typing import Final
 
 import typer
 
-from ackfloor.cli.shared.tables import console
 from ackfloor.cli.status.entries import Entry, entries
 from ackfloor.cli.status.status_line import State, StatusLine, counted
 from ackfloor.core.values.printable import plain
@@ -27,6 +26,8 @@ _LEAST: Final = 24
 
 def print_status(lines: Sequence[StatusLine]) -> None:
     """Print lines to standard output, in this order, at most as wide as the terminal."""
+    from ackfloor.cli.shared.tables import console
+
     target = console()
     bounded = "COLUMNS" in os.environ or target.is_terminal
     width = max(_LEAST, target.width - _BEFORE) if bounded else None

@@ -12,7 +12,6 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
@@ -91,6 +90,8 @@ def fetch_jars(pins: Iterable[Pin]) -> list[Path]:
         JarsUnavailable: some are not cached and cannot be fetched.
         MissingExtra: jgo is not installed.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     context = _maven()
     unavailable: list[tuple[str, str]] = []
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ackfloor.core.values.durations import parse_duration
-from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.setup.kafka_options import connection_options
 from ackfloor_monitoring.spark.setup.session import require_pyspark
 from ackfloor_monitoring.spark.table.table_path import absolute_path
 
 if TYPE_CHECKING:
+    from ackfloor.settings import Settings
     from ackfloor_monitoring.spark.table.ingest import IngestPlan
 
 

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
-from ackfloor.cli.shared.rows import console
 from ackfloor.cli.shared.times import time_of
 from ackfloor.core.values.durations import parse_duration
-from ackfloor.settings import Settings
 from ackfloor_monitoring.spark.cli.parameters import (
     FailedGroupOption,
     OneClusterOption,
@@ -27,9 +25,6 @@ from ackfloor_monitoring.spark.cli.rounds import Rounds
 from ackfloor_monitoring.spark.cli.signals import stopped_by_signals
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.report.answer import Report
-from ackfloor_monitoring.spark.report.metrics_file import metrics_text
-from ackfloor_monitoring.spark.report.page.page import html_page
-from ackfloor_monitoring.spark.report.terminal import report_tables
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.spark_errors import NothingToReport, NoTopics, PageNotWritten
 
@@ -37,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ackfloor.redrive import KafkaOptions
+    from ackfloor.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +74,12 @@ class _Work:
             made_at=now,
         )
         if self.html is not None:
+            from ackfloor_monitoring.spark.report.page.page import html_page
+
             _write("--html", self.html, html_page(made))
         if self.metrics_file is not None:
+            from ackfloor_monitoring.spark.report.metrics_file import metrics_text
+
             _write("--metrics-file", self.metrics_file, metrics_text(made))
         return made
 
@@ -249,6 +249,9 @@ def _write(option: str, file: Path, text: str) -> None:
 
 
 def _print_tables(made: Report) -> None:
+    from ackfloor.cli.shared.tables import console
+    from ackfloor_monitoring.spark.report.terminal import report_tables
+
     target = console()
     for part in report_tables(made):
         target.print(part)

@@ -8,11 +8,9 @@ import typer
 
 from ackfloor import SettingError
 from ackfloor.cli.shared.parameters import Output, OutputOption
-from ackfloor.cli.shared.rows import console
 from ackfloor_monitoring.spark.cli.parameters import OneClusterOption, TableOption
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
-from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
 from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 
 if TYPE_CHECKING:
@@ -79,6 +77,9 @@ def whatif(
     if output is Output.json:
         typer.echo(whatif.to_json())
         return
+    from ackfloor.cli.shared.tables import console
+    from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
+
     target = console(120)
     for part in whatif_tables(whatif):
         target.print(part)

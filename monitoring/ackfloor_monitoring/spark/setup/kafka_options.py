@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ackfloor.settings import KafkaSettings
 from ackfloor_monitoring.spark.spark_errors import SecuritySettingRefused
+
+if TYPE_CHECKING:
+    from ackfloor.settings import KafkaSettings
 
 _SAME_NAME = {
     "sasl.kerberos.service.name": "kafka.sasl.kerberos.service.name",

@@ -29,16 +29,20 @@ START = "from ackfloor import App, Delivery, RetryPolicy\napp = App('billing')\n
 HANDLER = START + "@app.handler('orders')\nasync def bill(order: bytes) -> None: ...\n"
 #: Workers that were forced to end, and a signal while the run closes what else it has.
 FORCED = """
-import os, signal, sys
+import os, signal
+from contextlib import contextmanager
 from types import SimpleNamespace as Some
-import ackfloor.cli.run.run
+import ackfloor.cli.run.supervised_run as run
 from ackfloor.launch import Launch
 
-run = sys.modules["ackfloor.cli.run.run"]
-late = lambda: os.kill(os.getpid(), signal.{number})
+@contextmanager
+def lag_watch(*_):
+    yield
+    os.kill(os.getpid(), signal.{number})
+
 Launch.prepare_topics = lambda *_: None
+Launch.lag_watch = lag_watch
 run.Supervisor = lambda *_, **__: Some(run=lambda: 6)
-run.Lookout = lambda *_: Some(start=lambda: None, stop=late)
 """
 
 

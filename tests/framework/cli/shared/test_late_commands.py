@@ -18,8 +18,10 @@ from tests.framework.cli.command import PATIENCE_S, environment
 
 #: Slow to import, or imported by nothing but what is.
 HEAVY = {
-    "ackfloor.kafka", "ackfloor.settings", "ackfloor_monitoring", "asyncio", "confluent_kafka",
-    "multiprocessing", "prometheus_client", "pydantic", "pyspark", "rich",
+    "ackfloor.app", "ackfloor.core.engine", "ackfloor.kafka", "ackfloor.runtime.loop",
+    "ackfloor.settings", "asyncio", "concurrent.futures", "confluent_kafka", "http.client",
+    "http.server", "multiprocessing", "numpy", "pandas", "plotly", "prometheus_client", "pyarrow",
+    "pydantic", "pyspark", "rich", "sqlite3", "ssl", "starlette", "urllib.request", "uvicorn",
 }  # fmt: skip
 CODE = """
 import atexit, json, sys
@@ -29,6 +31,30 @@ from ackfloor.cli.main import main
 sys.argv[0] = "ackfloor"
 atexit.register(lambda: print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr))
 main()
+"""
+#: The help of every command, one after the other: each says what it is the first to import.
+HELPS = """
+import contextlib, io, json, sys
+from ackfloor.cli.main import cli, main
+import typer
+
+heavy = set(json.loads(sys.argv[1]))
+sys.argv[0] = "ackfloor"
+
+def paths(command, path=()):
+    yield path
+    for name in getattr(command, "commands", ()):
+        yield from paths(command.commands[name], (*path, name))
+
+found, first = {}, set(sys.modules)
+for path in paths(typer.main.get_command(cli)):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        main([*path, "--help"])
+    assert said.getvalue().startswith("Usage:"), path
+    found[" ".join(path)] = sorted(heavy & set(sys.modules) - first)
+    first |= set(found[" ".join(path)])
+print(json.dumps(found))
 """
 
 
@@ -54,9 +80,21 @@ def test_nothing_heavy_is_imported(
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout
-    # What completes reads the root's options, and typer may convert those with pydantic.
-    of_typer = {"pydantic"} if variables else set[str]()
-    assert HEAVY & set(json.loads(ended.stderr.splitlines()[-1])) <= of_typer
+    imported = set(json.loads(ended.stderr.splitlines()[-1]))
+    assert (HEAVY | {"ackfloor_monitoring"}) & imported == set()
+
+
+@pytest.mark.e2e
+def test_the_help_of_no_command_imports_what_only_its_work_needs(tmp_path: Path) -> None:
+    """Who reads a help waits for no Kafka client, no settings and no HTTP."""
+    ended = subprocess.run(
+        [sys.executable, "-c", HELPS, json.dumps(sorted(HEAVY))], cwd=tmp_path,
+        env=environment({}), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert {path: modules for path, modules in found.items() if modules} == {}
+    assert {"run", "dlq replay", "retry promote", "spark report", "console"} <= set(found)
 
 
 def test_the_list_says_what_each_command_says_of_itself() -> None:
