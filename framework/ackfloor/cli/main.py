@@ -109,7 +109,12 @@ cli = typer.Typer(
     help="A Kafka consumer framework in which one stuck message holds back nothing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # Wider lines are hard to read, and what an option means is only a part of one.
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=(
+        "Begin with `ackfloor demo`, which shows all of it at work, or with `ackfloor broker up` "
+        "and an app of yours. `ackfloor COMMAND --help` explains a command."
+    ),
     rich_markup_mode=None,
 )
 

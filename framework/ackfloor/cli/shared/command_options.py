@@ -10,8 +10,9 @@ too: no name in Kafka is such a text, printing one fails, and the Kafka client c
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -31,6 +32,9 @@ MAY_BE_EMPTY = frozenset({"key"})
 
 #: Characters of a first sentence: lists of commands wrap it, and cut none.
 LONGEST_HELP = 400
+
+#: What typer calls an option's type: several texts, and a number within bounds, which the help has.
+_TYPE = re.compile(r"<list\[(?P<one>[^\]]+)\]>|<(?P<number>int|float) range>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,32 @@ class Command(TyperCommand):
         """The first sentence of the help, in full."""
         return super().get_short_help_str(LONGEST_HELP)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage: an argument as it is named, with the brackets that it may have itself."""
+        named = {id(each): each.metavar for each in _arguments(self.params) if each.metavar}
+        found = [self.options_metavar] if self.options_metavar else []
+        for each in self.get_params(ctx):
+            own = named.get(id(each))
+            found += [own] if own else each.get_usage_pieces(ctx)
+        return found
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The arguments and the options, with their types as somebody who types them needs it."""
+        arguments = [
+            (each.metavar or record[0], record[1])
+            for each in _arguments(self.params)
+            if (record := each.get_help_record(ctx)) is not None
+        ]
+        options = [
+            (_TYPE.sub(lambda found: f"<{found['one'] or found['number']}>", record[0]), record[1])
+            for each in self.get_params(ctx)
+            if each.param_type_name == "option" and (record := each.get_help_record(ctx))
+        ]
+        for title, records in (("Arguments", arguments), ("Options", options)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command.
 
@@ -96,6 +126,10 @@ class Command(TyperCommand):
         """
         _refuse_unknown_variables(ctx.find_root().command)
         return super().invoke(ctx)
+
+
+def _arguments(parameters: Iterable[Any]) -> list[Any]:
+    return [each for each in parameters if each.param_type_name == "argument"]
 
 
 def _with_options(function: Callable[..., None]) -> Callable[..., None]:

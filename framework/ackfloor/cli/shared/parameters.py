@@ -26,7 +26,8 @@ class Output(StrEnum):
 
 
 AppArgument = Annotated[
-    str, typer.Argument(help="The app, as MODULE:ATTRIBUTE.", metavar="MODULE:APP")
+    str,
+    typer.Argument(help="The app, as MODULE:ATTRIBUTE, such as billing:app.", metavar="MODULE:APP"),
 ]
 FactoryOption = Annotated[
     bool, typer.Option("--factory", help="APP is a function that returns the app.")

@@ -35,7 +35,7 @@ def ingest(
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
-    """Store every record of the retry and dead-letter topics in a Delta table, once.
+    """Store every record of the retry and dead-letter topics in a Delta table, each once.
 
     It reads on where the table ends, whenever it is started; it may be killed at any moment.
     Topics that come later are read as well. What [redaction] takes away is never stored. How to
