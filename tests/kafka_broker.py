@@ -18,7 +18,12 @@ from ackfloor.testing.local_kafka.shared_broker import end_shared_broker, shared
 
 #: Under the broker's own protocol a member hears of a change with its next heartbeat: every five
 #: seconds, by default, for each step of a rebalance.
-_CONFIG = {"group.consumer.heartbeat.interval.ms": "1000"}
+_CONFIG = {
+    "group.consumer.heartbeat.interval.ms": "1000",
+    # Nobody kills this one. On a busy machine it is late to say that it lives, and a broker that is
+    # fenced for it gets no topic.
+    "broker.session.timeout.ms": "60000",
+}
 _RUN_FOLDER = pytest.StashKey[Path]()
 
 
