@@ -14,7 +14,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import BrowserContext, ConsoleMessage, Request, expect
 
 #: Milliseconds that a page has for what a test expects of it, on a busy machine.
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 #: Times that a person presses keys.
 TRIES = 10
 #: The widths of a desk and of a phone, in pixels.

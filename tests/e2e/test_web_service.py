@@ -27,7 +27,7 @@ from tests.structure.sources import REPOSITORY
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
 #: A lifespan of the worker that ends by itself when a file is there.
 BREAKING = """
 from pathlib import Path

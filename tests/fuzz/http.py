@@ -33,7 +33,7 @@ TOKEN = b"s3cret-token"
 #: Where it stands in an input, the token is put.
 HERE = b"{token}"
 STATUSES = {200, 400, 401, 404, 405, 411, 413, 414, 422, 431, 501, 505}
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 _LOG = logging.getLogger("ackfloor.monitoring")
 
 

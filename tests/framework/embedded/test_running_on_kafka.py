@@ -25,7 +25,7 @@ from tests.framework.kafka.wire import fresh, make_topic, produce, stored
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio]
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture

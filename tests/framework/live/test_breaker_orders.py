@@ -36,7 +36,7 @@ from tests.framework.core.worlds import HeldWorld
 
 TOKEN = "t" * 43
 GOOD = {"action": "open", "handler": "bill", "for_s": 1800, "reason": "the bank is away"}
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Run:

@@ -24,7 +24,7 @@ from tests.framework.core.worlds import HeldWorld
 
 TOKEN = "t" * 43
 GOOD = {"action": "pause", "handler": "bill", "for_s": 1800, "reason": "a migration"}
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Run:

@@ -41,7 +41,7 @@ from tests.framework.runtime import puppets
 E = TypeVar("E", bound=Event)
 
 #: How long a condition may take on a busy machine before the test fails.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 KINDS = ("async", "thread")
 #: For what any executor must do, and a handler in a process of its own can show.
 EVERY_KIND = (*KINDS, "process")

@@ -37,7 +37,7 @@ from tests.framework.kafka.schemas_written import (
 from tests.framework.stored import Stored
 
 ORDER = {"id": 7, "buyer": "mina"}
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
