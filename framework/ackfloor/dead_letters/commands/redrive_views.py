@@ -85,7 +85,7 @@ def resume_of(order: Order, tally: Tally) -> str | None:
     """The command that goes on with a job; None where that is the command that began it."""
     # A note exists where something was sent; it can be resumed if it says what was asked for.
     keeps = order.kept is not None or order.keeps_selection
-    noted = tally.sent or order.before or keeps
+    noted = tally.sent or order.resumes or keeps
     if not (noted and resumable(order.asked)):
         return None
     if "where" in order.asked:  # of `spark replay`, over several topics

@@ -92,7 +92,7 @@ def with_earlier_runs(order: Order, jobs: Jobs) -> Order:
         RedriveRefused: nothing of the maximum is left.
     """
     note = jobs.notes.get(order.job)
-    if note is None or not 0 < order.before < note.done:
+    if note is None or not order.resumes or order.before >= note.done:
         return order
     left = None if order.limit is None else order.limit - (note.done - order.before)
     if left is not None and left < 1:

@@ -185,6 +185,12 @@ class Order:
         return self.action is Disposition.REPLAYED
 
     @property
+    def resumes(self) -> bool:
+        """Whether the job ran before: it has done some, or it has kept what it is about."""
+        has_kept = self.asked.get("selection_kept") is True and not self.keeps_selection
+        return self.before > 0 or has_kept
+
+    @property
     def named(self) -> bool:
         """Whether the operator names the target topic."""
         return self.to not in {TO_RETRY, TO_SOURCE}

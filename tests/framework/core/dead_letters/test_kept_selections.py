@@ -133,7 +133,10 @@ def test_a_job_that_keeps_its_selection_is_resumed_by_its_note() -> None:
     order = Order("d", "", "j", "a", action=Disposition.DISCARDED, asked=facts)
     kept = replace(order, keeps_selection=True)
     assert resume_of(kept, Tally()) == "ackfloor dlq discard d --resume j --yes"
-    assert resume_of(order, Tally()) is None
+    # Who goes on with it is told so as well, though it has done nothing yet.
+    assert resume_of(order, Tally()) == "ackfloor dlq discard d --resume j --yes"
+    assert (kept.resumes, order.resumes) == (False, True)
+    assert resume_of(replace(order, asked={"places": []}), Tally()) is None
     by_filter = replace(whole, action=Disposition.DISCARDED, wanted=DeadLetterFilter(key="k"))
     facts = json.loads(json.dumps(by_filter.to_dict()))
     assert "to" not in facts
