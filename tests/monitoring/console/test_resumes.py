@@ -219,6 +219,30 @@ def test_a_selection_by_text_or_header_goes_on_after_a_restart(
     assert kept_parts(stage) == set()
 
 
+def test_a_job_goes_on_with_what_the_index_found_and_not_with_what_the_filter_finds(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """They differ: no calendar has some of the times that a header may have."""
+    late_ms, never_ms = 7_258_118_400_000, 10**15
+    for key, failed_ms, count in ((b"late", late_ms, 30), (b"never", never_ms, 5)):
+        stage.died = stage.died._replace(failed_at_ms=failed_ms)
+        stage.bury([(key, b"v", [])] * count)
+    fields = ("action", "replay"), ("all", "yes"), ("rate", "5/s"), ("since", "2100-01-01")
+    with served(stage, tmp_path) as console:
+        until(lambda: "235 match" in words(console.ask(f"{PAGE}?list=1&topic={stage.dlq}").text))
+        address = asked(console, stage, *fields)
+        assert "30 would be sent" in words(console.ask(address).text)
+        confirm(console, address)
+        until(lambda: "0 of 30 sent" not in words(console.ask(address).text))
+        stop(console, address, "the bank is down again")
+        page = ended(console, address)
+    assert 0 < stage.sent_once() < 30
+    command = page.split("To go on: ")[1].split()[:6]
+    assert CliRunner().invoke(dlq_app, [*command[2:], "--yes"]).exit_code == 0
+    assert stage.sent_once() == 30
+    assert {message.key() for message in stage.read(stage.tier)} == {b"late"}
+
+
 def test_discards_that_were_stopped_go_on_after_a_restart(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

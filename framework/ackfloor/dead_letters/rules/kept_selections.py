@@ -1,11 +1,11 @@
 """Kept selections: the places of the dead letters that a job is about, until it has done them all.
 
 A filter that is noted selects the same again only where it is asked of the same facts. What the
-console selects by the text of a message, or by a header, is asked of its index: that has parts of
-both, and what it has no room for is not meant. So such a job keeps the places themselves in the
-compacted topic of the dispositions, before it writes anything else: key `selection/`, the partition
-and the first offset of a part, and the job's name; value JSON. A job that was killed is resumed
-with it, wherever that is.
+console selects by a filter is asked of its index: that has parts of a dead letter, redacted, and
+what it has no room for is not meant. So such a job keeps the places themselves in the compacted
+topic of the dispositions, before it writes anything else: key `selection/`, the partition and the
+first offset of a part, and the job's name; value JSON. A job that was killed is resumed with it,
+wherever that is.
 
 Invariants. It says where dead letters are and nothing that they hold. The job deletes it when it
 has done what it was asked for. Of an earlier topic of the name it selects nothing. What can't be

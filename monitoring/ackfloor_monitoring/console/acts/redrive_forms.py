@@ -84,9 +84,11 @@ class Redrive:
     def selects_alike(self) -> bool:
         """Whether the command line selects the same by what the job's note says.
 
-        It knows no text, and the index leaves headers out where a record has too many.
+        Where a filter selects, it may not: it knows no text, and what the index has of a dead
+        letter is bounded and redacted: its headers, its cause, its key, its time.
         """
-        return bool(self.places) or not (self.query.given["text"] or self.query.given["header"])
+        filters = (value for name, value in self.query.given.items() if name != "topic")
+        return bool(self.places) or not any(filters)
 
     def asked(
         self, ends: Mapping[int, int], topic_id: str, *, selection_kept: bool
