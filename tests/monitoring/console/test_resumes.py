@@ -243,6 +243,20 @@ def test_a_job_goes_on_with_what_the_index_found_and_not_with_what_the_filter_fi
     assert {message.key() for message in stage.read(stage.tier)} == {b"late"}
 
 
+def test_a_job_that_could_not_keep_its_selection_is_not_to_be_gone_on_with(
+    stage: Stage, console: Console
+) -> None:
+    """It has no note: nobody would find it."""
+    stage.topic(stage.dispositions, **{"cleanup.policy": "compact", "max.message.bytes": "100"})
+    address = asked(console, stage, ("action", "replay"), ("all", "yes"), ("key", "k1"))
+    confirm(console, address)
+    page = ended(console, address)
+    assert "allows no record as large as a part of this selection" in page
+    assert "To go on, ask for the same again." in page
+    assert "--resume" not in page
+    assert stage.read(stage.tier) == []
+
+
 def test_discards_that_were_stopped_go_on_after_a_restart(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

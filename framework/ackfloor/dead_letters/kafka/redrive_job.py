@@ -104,10 +104,16 @@ class RedriveJob:
         self._tally = Tally()
         self._next_at_s = 0.0
         self._sign: JobSign | None = None
+        self._has_noted = False
         #: Places of kept edits whose dead letters are not in the topic any more.
         self._gone: set[tuple[int, int]] = set()
         #: Of the selection that it keeps, where this run has written it.
         self._parts: Parts = {}
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether a note of it is there, by which it can be resumed."""
+        return self._has_noted or self.order.resumes
 
     def active(self) -> JobNote | None:
         """Another job that runs on the same dead-letter topic, as far as is known.
@@ -312,6 +318,7 @@ class RedriveJob:
                 records = [record for each in left for record in self._records(each)]
                 done = self._tally.sent + len(left)
                 self._writer.write([*records, self._sign.record(JobState.RUNNING, done)])
+                self._has_noted = True
                 break
             except TooLarge:
                 left = self._open_again(left)
@@ -401,6 +408,7 @@ class RedriveJob:
             assert self._sign is not None
             try:
                 self._writer.write([*kept, self._sign.record(JobState.RUNNING, 0)])
+                self._has_noted = True
                 return
             except TooLarge as exc:
                 raise RedriveRefused(

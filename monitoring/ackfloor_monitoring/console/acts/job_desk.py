@@ -68,6 +68,7 @@ class CarriedJob:
         tally: how far it is.
         error: why it was not begun, or failed.
         over: whether it has ended.
+        is_noted: whether the job has a note of its own, by which it can be gone on with.
         stop: set to end it after its transaction.
         stopped_for: why somebody had it end; empty where nobody has.
     """
@@ -77,6 +78,7 @@ class CarriedJob:
     tally: Tally = field(default_factory=Tally)
     error: str = ""
     over: bool = False
+    is_noted: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
     stopped_for: str = ""
 
@@ -210,11 +212,12 @@ class JobDesk(ABC, Generic[J]):
             begun = confirmed(judged.note, carried.reason, carried.address)
             with noted(begun, write, job=True) as ending:
                 job, wanted = self._begun(judged)
-                carried.tally = job.run(
+                tally = job.run(
                     wanted,
                     progress=lambda tally: setattr(carried, "tally", tally),
                     stopping=carried.stop.is_set,
                 )
+                carried.is_noted, carried.tally = job.is_noted, tally
                 end_by_tallies(ending, [carried.tally])
         if carried.error or not carried.tally.sent:
             # It may have written no note of its own.

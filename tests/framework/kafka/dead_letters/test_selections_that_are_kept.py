@@ -107,3 +107,19 @@ def test_a_job_killed_before_its_first_is_resumed_by_three(
     [note] = third.job.jobs()
     assert (note.state, note.done, note.wanted) == (JobState.DONE, 14, 14)
     assert (selections(stage).selections, selections(stage).unreadable) == ({}, 0)
+
+
+def test_a_selection_that_its_topic_does_not_take_is_refused(stage: Stage) -> None:
+    """Before anything is sent, and nobody is told to go on with a job that nobody knows."""
+    limits = {"cleanup.policy": "compact", "max.message.bytes": "100"}
+    stage.topic(stage.dispositions, **limits)
+    job = job_of(stage)
+    tally = job.run(stage.everything())
+    assert (tally.sent, job.is_noted) == (0, False)
+    assert "allows no record as large as a part of this selection" in tally.stopped
+    assert "raise its max.message.bytes" in tally.stopped
+    assert (stage.read(stage.tier), stage.read(stage.dispositions)) == ([], [])
+    stage.allow(stage.dispositions, 1_000_000)
+    again = job_of(stage)
+    assert again.run(stage.everything()).sent == 20
+    assert (again.is_noted, stage.sent_once()) == (True, 20)
