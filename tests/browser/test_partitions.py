@@ -9,7 +9,10 @@ import pytest
 from playwright.sync_api import expect
 
 from ackfloor.cli.status.group_look import GroupLook
+from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
+from ackfloor.errors import RedriveRefused
 from ackfloor.observe import BlockedLanes, Progress, RunningDelivery
+from ackfloor_monitoring.console.pages.records import source_record
 from tests.browser.real_run import APP, listening
 from tests.browser.window import NARROW, WATCH, WIDE, Look
 from tests.e2e.stage import Stage
@@ -112,6 +115,36 @@ def test_a_partition_can_be_read(run: Run, kafka: Kafka, look: Look, topic: str)
             expect(window.page.locator(f".legend i.{kind}")).to_have_count(1)
         window.open(f"/c/kafka/records/{topic}/0/100")
         window.readable("the record")
+        window.clean()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_record_in_flight_can_be_read(
+    run: Run, kafka: Kafka, look: Look, monkeypatch: pytest.MonkeyPatch, *, is_gone: bool
+) -> None:
+    """One click from those in flight; however long its lines are, and where it can't be shown."""
+
+    def one(_options: object, topic: str, number: int, offset: int) -> DeadLetter:
+        if is_gone:
+            raise RedriveRefused(f"{topic}/{number}/{offset} is not there: {'x' * 2_000}")
+        hostile = b"\x00\xff\x1b[31m\xe2\x80\xae<script>"
+        headers = [(f"trace-{n}" * 40, hostile * 30) for n in range(60)]
+        return DeadLetter(topic, number, offset, hostile * 200, hostile * 150_000, headers)
+
+    monkeypatch.setattr(source_record, "one_source_record", one)
+    in_trouble(run, kafka)
+    with console_of(run.listen) as console:
+        window = look(console.home)
+        page = window.page
+        window.open("/c/kafka/in-flight")
+        window.readable("those in flight")
+        row = page.get_by_role("row").filter(has_text="orders/0/100")
+        row.get_by_role("link", name="Its way").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Record orders/0/100")
+        expect(page.get_by_role("heading", name="The record", exact=True)).to_be_visible()
+        said = "can't be shown" if is_gone else "more characters are not shown"
+        expect(page.get_by_text(said).first).to_be_visible()
+        window.readable("a record in flight")
         window.clean()
 
 

@@ -232,7 +232,9 @@ def test_other_pages_lead_there(run: Run, kafka: Kafka) -> None:
     )  # fmt: skip
     with console_of(run.listen) as console:
         assert f'<a href="{PARTITIONS}?group=billing"' in console.ask("/c/kafka/overview").text
-        assert f'<a href="{ONE}">orders/0/100</a>' in console.ask("/c/kafka/in-flight").text
+        page = console.ask("/c/kafka/in-flight").text
+        assert f'<a href="{ONE}">orders/0/100</a>' in page
+        assert '<a href="/c/kafka/records/orders/0/100">Its way</a>' in page
         lanes = console.ask("/c/kafka/lanes").text
     assert f'<a href="{ONE}">orders/0/90</a>' in lanes
     assert 'partitions/billing/orders/1">orders/1/41</a>' in lanes
