@@ -205,6 +205,8 @@ class RedriveJob:
         try:
             self._log_of(self.topics.create_dispositions(self._options))
             self._begin()
+            # Somebody may have read for long what would be done.
+            self.topics.refuse_another(self._options)
             self.order = with_earlier_runs(self.order, self._disposed.jobs)
             undone = self._undone(wanted)
             self._sign = self._new_sign(self._progress(wanted).remaining)

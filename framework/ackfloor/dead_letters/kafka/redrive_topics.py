@@ -92,6 +92,20 @@ class RedriveTopics:
             len(found[dispositions].partitions) if dispositions in found else 0,
         )
 
+    def refuse_another(self, options: KafkaOptions) -> None:
+        """Ask the cluster again whether the dead-letter topic is still the one that was found.
+
+        Raises:
+            RedriveRefused: it is gone, or another one has its name.
+            KafkaUnreachable: no broker answers.
+        """
+        admin, _ = known_topics(options)
+        if printed(described(admin, [self.dlq])[self.dlq].topic_id) != self.dlq_id:
+            raise RedriveRefused(
+                f"{self.dlq} was deleted and created anew, and holds other dead letters: select "
+                "again"
+            )
+
     def create_dispositions(self, options: KafkaOptions) -> int:
         """Create the dispositions topic if it is missing; returns how many partitions it has.
 

@@ -377,6 +377,18 @@ def test_what_is_missing_or_recreated_is_refused(stage: Stage, bootstrap_servers
     assert stage.job().run(stage.everything()).sent == 1
 
 
+def test_a_topic_that_is_created_anew_before_the_job_begins_is_left_alone(stage: Stage) -> None:
+    """While somebody reads what would be done: other dead letters are at these places by now."""
+    stage.bury([(b"k", b"v", [])] * 2, partition=0)
+    job = stage.job()
+    assert job.preview(stage.everything()).tally.sent == 2
+    recreate(stage.servers, stage.dlq)
+    stage.bury([(b"k", b"new", [])] * 2, partition=0)
+    tally = job.run(stage.everything())
+    assert (tally.sent, "was deleted and created anew" in tally.stopped) == (0, True), tally
+    assert (stage.read(stage.tier), stage.notes()) == ([], {})
+
+
 def test_without_a_broker_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens: an error that names the address."""
     monkeypatch.setattr("ackfloor.kafka.client.admin_client.PATIENCE_S", 0.5)
