@@ -13,7 +13,7 @@ from ackfloor_monitoring.spark.table import ingest, store, upkeep
 from tests.monitoring.spark.scene import Scene
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [
     pytest.mark.spark,
@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),
 ]
 _DAY_S = 86_400.0
+#: Spark asks three times before it gives up: for minutes, with Kafka's defaults.
+IMPATIENT = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
 
 
 def test_small_files_of_a_folder_become_one(
@@ -72,9 +74,7 @@ def test_a_broker_that_comes_back_is_read_on(
         scene.create("retry-5s", "dlq")
         scene.produce("dlq", 20)
         monkeypatch.setattr(ingest, "_ASK_AGAIN_AFTER_S", 0.5)
-        # Spark asks three times before it gives up: for minutes, with Kafka's defaults.
-        impatient = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "2000"}
-        with scene.running(spark, kafka=scene.plan().kafka | impatient) as work:
+        with scene.running(spark, kafka=scene.plan().kafka | IMPATIENT) as work:
             scene.until(lambda: work.stored.records == 20)
             cluster.kill(1)
             scene.until(lambda: any("waits for the brokers" in line for line in scene.told))
@@ -83,6 +83,33 @@ def test_a_broker_that_comes_back_is_read_on(
             scene.produce("dlq", 10)
             scene.until(lambda: work.stored.records == 60)
         assert scene.counts(spark) == {"retry-5s": 30, "dlq": 30}
+
+
+def test_brokers_that_go_away_while_a_batch_is_read_are_waited_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when a batch has its offsets and none of its records: none is lost, none twice."""
+    append, killed = store.append, list[int]()
+    with KafkaCluster() as cluster:
+        scene = Scene(cluster.bootstrap_servers, str(tmp_path / "failures"))
+
+        def interrupted(rows: DataFrame, table: str) -> None:
+            if not killed:
+                killed.append(1)
+                cluster.kill(1)
+            append(rows, table)
+
+        scene.create("retry-5s", "dlq")
+        scene.produce("dlq", 20)
+        monkeypatch.setattr(store, "append", interrupted)
+        monkeypatch.setattr(ingest, "_ASK_AGAIN_AFTER_S", 0.5)
+        # Spark waits two minutes for a record, by default.
+        impatient = {"kafkaConsumer.pollTimeoutMs": "2000"} | IMPATIENT
+        with scene.running(spark, kafka=scene.plan().kafka | impatient) as work:
+            scene.until(lambda: any("waits for the brokers" in line for line in scene.told))
+            cluster.start_node(1)
+            scene.until(lambda: work.stored.records == 20)
+        assert scene.counts(spark) == {"dlq": 20}
 
 
 def merges(spark: SparkSession, scene: Scene) -> int:

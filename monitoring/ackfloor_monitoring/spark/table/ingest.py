@@ -50,6 +50,8 @@ _BROKEN = (
     "UnknownTopicId",
 )
 _UNREACHABLE = ("TimeoutException", "DisconnectException", "BrokerNotAvailableException")
+# What only Kafka's client says, and what Spark says where that returned no record in time.
+_OF_KAFKA = ("org.apache.kafka.", "Cannot fetch record for offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +250,10 @@ class Ingest:
             if store.is_conflict(failed):
                 raise StreamBroken(f"the table was changed meanwhile: {failed}") from failed
             origin = getattr(failed.__cause__, "java_exception", None)
-            gone = self._of_reading(io.java_causes(origin))
+            causes = io.java_causes(origin)
+            gone = self._of_reading(causes)
             # The storage has timeouts as well: only what Kafka alone says is believed.
-            if isinstance(gone, StreamBroken):
+            if isinstance(gone, StreamBroken) or (gone and _is_of_kafka(causes)):
                 raise gone from failed
             raise
 
@@ -333,3 +336,8 @@ class Ingest:
             store.clean(self._spark, self._plan.table, now.date())
         except StoreFailed as error:
             self._tell(f"old days were not deleted or files not merged: {error}")
+
+
+def _is_of_kafka(causes: Sequence[tuple[str, str]]) -> bool:
+    """Whether a Java exception's causes are those of reading Kafka, and not of the storage."""
+    return any(mark in f"{name}: {text}" for name, text in causes for mark in _OF_KAFKA)
