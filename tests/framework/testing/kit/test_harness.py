@@ -714,7 +714,7 @@ def test_a_drain_lets_handlers_end() -> None:
     async def take(order: Order) -> None:
         await asyncio.sleep(2)
 
-    with quick(), Harness(app) as h:
+    with quick(), Harness(app, give_up_after="1m") as h:
         start = h.now
         h.send("orders", Order(id=1))
         h.rebalance()
