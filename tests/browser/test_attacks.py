@@ -253,6 +253,7 @@ def test_input_without_bounds_is_refused_and_named(
     window.open(f"/c/kafka/retry?handler={'x' * 1_001}")
     expect(page.get_by_role("alert")).to_contain_text("handler has 1,001 characters")
     status, _ = page.evaluate(FETCH, [f"{LANES}?{'x' * 200_000}", {}])
+    # The server hangs up where it comes in parts, or the console refuses what came whole.
     assert status in {0, 400, 414, 431}
     page.goto(order)
     page.get_by_label("Why").fill("a test order")

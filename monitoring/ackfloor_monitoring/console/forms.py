@@ -16,6 +16,8 @@ from ackfloor_monitoring.console.access.gate import Gate, Identity, Refused
 FORM_BYTES: Final = 64 * 1024
 PAYLOAD_FORM_BYTES: Final = 256 * 1024
 FORM_FIELDS: Final = 1000
+#: Characters that the address of any request may have; a server in front takes 64 KiB, or more.
+LONGEST_ADDRESS: Final = 32 * 1024
 #: What the login is told of the page that it leads to, and the characters that one may have.
 NEXT: Final = "next"
 _LONGEST_PATH: Final = 4_000
@@ -93,6 +95,9 @@ async def identified(gate: Gate, request: Request, sent: str) -> Identity:
     Args:
         sent: what its form has for the secret of forms.
     """
+    length = len(request.scope["path"]) + len(request.scope["query_string"])
+    if length > LONGEST_ADDRESS:
+        raise Refused(414, f"an address has at most {LONGEST_ADDRESS:,} characters: look for less")
     headers, named = headers_of(request), None
     if gate.who is not None:
         gate.refuse_other_hosts(headers)

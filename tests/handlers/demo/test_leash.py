@@ -62,7 +62,8 @@ def test_the_program_steps_back_by_as_much_as_it_is_told(held: list[Popen]) -> N
     """Spark's first report takes what the workers leave of the processors."""
     own = os.nice(0)
     process = hold(held, "import os, sys; sys.exit(os.nice(0))", lower_by=5)
-    assert process.wait(60) == min(own + 5, 19)
+    # An exit code is a byte: of one who is ahead of others it is the rest.
+    assert process.wait(60) == min(own + 5, 19) % 256
 
 
 def test_a_signal_is_passed_on(held: list[Popen]) -> None:

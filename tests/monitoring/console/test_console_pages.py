@@ -25,7 +25,7 @@ from ackfloor.observe import BreakerSnapshot, RunningDelivery
 from ackfloor_monitoring.console import looking_endpoints
 from ackfloor_monitoring.console.access.roles import Role
 from ackfloor_monitoring.console.access.tokens import add_token
-from ackfloor_monitoring.console.forms import FORM_BYTES
+from ackfloor_monitoring.console.forms import FORM_BYTES, LONGEST_ADDRESS
 from ackfloor_monitoring.console.looking_endpoints import LookingEndpoints
 from ackfloor_monitoring.console.reads import cluster_facts, history
 from ackfloor_monitoring.console.reads.cluster_facts import Cluster
@@ -493,6 +493,15 @@ def test_a_form_is_bounded(run: Run) -> None:
         assert console.ask("/login", "POST", "token=" + "x" * FORM_BYTES).status == 413
         assert console.ask("/login", "POST", "&".join(f"a{n}=1" for n in range(2000))).status == 400
         assert console.ask("/login", "PUT", "token=x").status == 405
+
+
+def test_an_address_is_bounded(run: Run, kafka: Kafka) -> None:
+    """Whatever the server in front takes; what is below the bound is a search as any other."""
+    with console_of(run.listen) as console:
+        within, beyond = (f"{OVERVIEW}?of={'x' * n}" for n in (30_000, LONGEST_ADDRESS))
+        assert console.ask(within).status == 200
+        refused = console.ask(beyond)
+        assert (refused.status, "at most 32,768 characters" in words(refused.text)) == (414, True)
 
 
 def test_open_pages_are_bounded(run: Run, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
