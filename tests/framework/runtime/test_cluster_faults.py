@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import KafkaException
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.testing import KafkaCluster
@@ -53,9 +55,18 @@ def spare(place: Place, targets: list[str]) -> int:
 
 
 def coordinator(place: Place) -> int:
-    """The node that coordinates the group."""
-    answer = place.admin.describe_consumer_groups([place.group])[place.group].result(60)
-    return int(answer.coordinator.id)
+    """The node that coordinates the group, as soon as one says that it does."""
+    until_s = time.monotonic() + patience.PATIENCE_S
+    while True:
+        try:
+            answer = place.admin.describe_consumer_groups([place.group])[place.group].result(60)
+        except KafkaException:
+            # A group moves with its node's leadership: the one that was asked is not it any more.
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.1)
+        else:
+            return int(answer.coordinator.id)
 
 
 def counting(place: Place, handled: Counter[int]) -> App:
