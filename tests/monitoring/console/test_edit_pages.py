@@ -49,6 +49,7 @@ class Broker:
             topics=self.topics,
             preview=lambda _wanted: preview,
             active=lambda: self.other,
+            is_noted=True,
             run=lambda _wanted, **_told: self.ends,
         )
 
