@@ -148,7 +148,9 @@ def test_single_ones_are_discarded(
     places = [f"{stage.dlq}/{partition}/{offset}" for partition, offset in stage.places[:3]]
     ticked = [("place", each) for each in places]
     address = asked(console, stage, ("action", "discard"), *ticked)
-    assert "3 would be discarded" in words(console.ask(address).text)
+    told = words(console.ask(address).text)
+    assert "3 would be discarded" in told
+    assert "No redrive sends them any more." in told
     assert console.send(address).status == 400, "what is given up needs a reason"
     confirmed = console.send(address, ("reason", "test orders"), **{header: "10.0.0.9"})
     assert confirmed.status == 303, words(confirmed.text)
