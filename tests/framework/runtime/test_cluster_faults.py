@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from confluent_kafka import KafkaException
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.testing import KafkaCluster
+from tests.framework.kafka.wire import until
 from tests.framework.runtime import on_kafka as patience
 from tests.framework.runtime.on_kafka import Place, consumer_of, on_kafka
 
@@ -56,17 +56,17 @@ def spare(place: Place, targets: list[str]) -> int:
 
 def coordinator(place: Place) -> int:
     """The node that coordinates the group, as soon as one says that it does."""
-    until_s = time.monotonic() + patience.PATIENCE_S
-    while True:
-        try:
-            answer = place.admin.describe_consumer_groups([place.group])[place.group].result(60)
-        except KafkaException:
-            # A group moves with its node's leadership: the one that was asked is not it any more.
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(0.1)
-        else:
-            return int(answer.coordinator.id)
+    found: list[int] = []
+
+    def is_known() -> bool:
+        # A group moves with its node's leadership: the one that was asked is not it any more.
+        with suppress(KafkaException):
+            groups = place.admin.describe_consumer_groups([place.group])
+            found.append(int(groups[place.group].result(60).coordinator.id))
+        return bool(found)
+
+    until(is_known, patience.PATIENCE_S)
+    return found[0]
 
 
 def counting(place: Place, handled: Counter[int]) -> App:

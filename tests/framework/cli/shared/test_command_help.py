@@ -11,6 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from ackfloor.cli.main import cli
+from ackfloor.cli.shared import command_options
+from ackfloor.settings import names
 from tests.framework.cli.command import ackfloor
 
 
@@ -63,3 +65,8 @@ def test_the_first_page_says_where_to_begin() -> None:
     shown = " ".join(CliRunner().invoke(cli, ["--help"]).stdout.split())
     assert "Begin with `ackfloor demo`" in shown
     assert "`ackfloor COMMAND --help`" in shown
+
+
+def test_the_variables_of_options_and_of_settings_begin_alike() -> None:
+    """Help imports no settings, so both have the word that all of them begin with."""
+    assert command_options.PREFIX == names.PREFIX
