@@ -104,18 +104,22 @@ class Month:
         messages: how many messages fail; about 3.7 records come of each.
         seed: another seed, another month of the same character.
         policy: what every handler's retries follow.
+        from_hour: what arrives before is left out.
     """
 
     messages: int
     seed: int = 1
     policy: RetryPolicy = field(default_factory=RetryPolicy)
+    from_hour: float = 0.0
     _ends: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
     _heap: list[tuple[int, int, str, _Life]] = field(default_factory=list, init=False)
     _pushed: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[Parked]:
         """The records in the order of their writing."""
-        coming = arrivals(self.messages, self.seed)
+        from_ms = START_MS + self.from_hour * 3_600_000
+        every = arrivals(self.messages, self.seed)
+        coming = (message for message in every if message.time_ms >= from_ms)
         upcoming = next(coming, None)
         while upcoming or self._heap:
             if upcoming and (not self._heap or upcoming.time_ms <= self._heap[0][0]):

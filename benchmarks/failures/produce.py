@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,12 +13,16 @@ from ackfloor.core.parking.topic_names import dlq_topic, tier_topic
 from benchmarks.failures.month import Committed, Parked
 from benchmarks.failures.scenario import CAUSES, PARTITIONS
 
+#: The month's name of a topic -> its name on the broker.
+Named = Callable[[str], str]
 
-def create_topics(servers: str, policy: RetryPolicy) -> None:
+
+def create_topics(servers: str, policy: RetryPolicy, named: Named = str) -> None:
     """Sources (empty), tiers and dead-letter topics; those that exist are left alone."""
     jobs = {cause.job for cause in CAUSES}
     names = {job.topic for job in jobs} | {dlq_topic(job.topic, job.group) for job in jobs}
     names |= {tier_topic(job.topic, job.group, s) for job in jobs for s in policy.tiers()}
+    names = {named(name) for name in names}
     admin = AdminClient({"bootstrap.servers": servers})
     missing = names - set(admin.list_topics(timeout=10).topics)
     config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
@@ -72,14 +76,15 @@ def produce(servers: str, records: Iterable[Parked]) -> int:
     return count
 
 
-def commit(servers: str, commits: Iterable[Committed]) -> None:
-    """Commit for each group what is settled, as its workers would have."""
+def commit(servers: str, commits: Iterable[Committed], named: Named = str) -> None:
+    """Commit for each group what is settled, as its workers would have; `named` as above."""
     by_group: dict[str, list[TopicPartition]] = {}
     for each in commits:
         gaps = decode(each.metadata, each.topic, each.partition)
         # The real topic has another id than the made-up one: written without.
-        text, _ = encode(type(gaps)(gaps.floor, gaps.runs, 0, 0), each.topic, each.partition)
-        position = TopicPartition(each.topic, each.partition, each.position, metadata=text)
+        topic = named(each.topic)
+        text, _ = encode(type(gaps)(gaps.floor, gaps.runs, 0, 0), topic, each.partition)
+        position = TopicPartition(topic, each.partition, each.position, metadata=text)
         by_group.setdefault(each.group, []).append(position)
     for group, positions in by_group.items():
         consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
