@@ -21,7 +21,9 @@ S3  what comes after a suspect in its lane waits until the suspect has ended;
 S4  a suspect that could run does so as soon as no other runs; those with most deaths first;
 S5  none starts while a dead letter of a crash is not committed, for `COMMIT_S` at most: another
     death would bring the condemned record back;
-S6  one of a handler that an operator paused holds up nothing, unless it runs: it waits for another
+S6  what waits here of a key that is quarantined goes behind that key's head, unless it is
+    condemned;
+S7  one of a handler that an operator paused holds up nothing, unless it runs: it waits for another
     turn, which it gets when the handler is resumed.
 """
 
@@ -29,7 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from ackfloor.core.messages.events import SuspectCleared, SuspectStarted
 from ackfloor.core.outbox.outbox import Outbox
@@ -88,7 +90,10 @@ class _Buried:
         return assignment.commit.settled_count >= self.settled_count
 
 
-class _Queue(deque[tuple[TrackedDelivery, Suspicion | None]]):
+_Entry: TypeAlias = tuple[TrackedDelivery, Suspicion | None]
+
+
+class _Queue(deque[_Entry]):
     """A suspect and what has come after it in its lane."""
 
     __slots__ = ("handler", "lane")
@@ -104,6 +109,10 @@ class _Queue(deque[tuple[TrackedDelivery, Suspicion | None]]):
         if self.handler.held_until_s > now.mono_s:
             return False
         return self.lane is None or self.handler.lanes.idle(self.lane)
+
+    def is_quarantined(self) -> bool:
+        """Whether another record of its key failed, and is the key's head."""
+        return self.lane in self.handler.lanes.quarantined
 
 
 class Suspects:
@@ -138,7 +147,7 @@ class Suspects:
         self._current: tuple[TrackedDelivery, _Queue, Suspicion] | None = None
         #: Until when `_current`, or what must end before it, is waited for.
         self._until_s = 0.0
-        #: Given what waited behind a suspect, returns what may go on; see `Quarantines`.
+        #: Given what has waited here, returns what is not to wait in quarantine; see `Quarantines`.
         self.go_on: Callable[
             [HandlerState, Sequence[TrackedDelivery]], Sequence[TrackedDelivery]
         ] = lambda _handler, batch: batch
@@ -241,6 +250,9 @@ class Suspects:
             return
         if any(now.mono_s < buried.since_s + COMMIT_S for buried in self._buried):
             return
+        for blocked in [each for each in self._waiting if each.is_quarantined()]:
+            self._waiting.remove(blocked)
+            self._go_on(blocked)
         queue = self._next(now)
         if queue is None:
             self._set_exclusive(False, now)
@@ -313,9 +325,11 @@ class Suspects:
         self._waiting.append(queue)
 
     def _go_on(self, queue: _Queue) -> None:
-        """A suspect has ended: dispatch what waited behind it, up to the next one."""
+        """Dispatch what waits in a queue, up to its next suspect."""
         # What is closed belongs to an assignment that has ended; what is not may have come since.
         waits = [entry for entry in queue if not entry[0].closed]
+        if queue.is_quarantined():
+            waits = self._without_quarantined(queue.handler, waits)
         queue.clear()
         queue.extend(waits)
         others: list[TrackedDelivery] = []
@@ -325,10 +339,16 @@ class Suspects:
             self._waiting.append(queue)
         elif queue.lane is not None:
             self._lanes.pop((queue.handler.rules.name, queue.lane), None)
-        if others and queue.handler.rules.quarantines:
-            others = list(self.go_on(queue.handler, others))
         if others:
             self._state.dispatch(queue.handler, others, ahead=True)
+
+    def _without_quarantined(
+        self, handler: HandlerState, waits: Sequence[_Entry]
+    ) -> list[_Entry]:
+        """Those that stay here: the condemned, and a record that is the key's head itself."""
+        offered = [each for each, why in waits if why is None or why.crashes < CONDEMNED]
+        taken = set(map(id, offered)).difference(map(id, self.go_on(handler, offered)))
+        return [entry for entry in waits if id(entry[0]) not in taken]
 
     def _clear(self, delivery: TrackedDelivery) -> None:
         assignment = delivery.assignment

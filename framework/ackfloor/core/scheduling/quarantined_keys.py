@@ -198,7 +198,7 @@ class Quarantines:
     def released(
         self, handler: HandlerState, batch: Sequence[TrackedDelivery]
     ) -> Sequence[TrackedDelivery]:
-        """Records waited behind a crash suspect; returns those whose keys are not quarantined."""
+        """Crash suspects, or what waited behind one; returns what no key's head is ahead of."""
         others: list[TrackedDelivery] = []
         for delivery in batch:
             quarantine = handler.lanes.quarantined.get(delivery.lane_key(True))

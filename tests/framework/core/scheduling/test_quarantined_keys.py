@@ -1439,6 +1439,31 @@ def test_what_waits_behind_a_suspect_waits_behind_its_key() -> None:
     assert [s[1] for s in world.starts if s[1] < 3] == [0, 0, 1, 2]
 
 
+@pytest.mark.parametrize("crashes", [1, 2])
+@pytest.mark.parametrize("suspects", [[1], [1, 2], [0, 1], [0, 2]])
+def test_a_suspect_waits_behind_the_head_of_its_key(suspects: list[int], crashes: int) -> None:
+    """A record ahead of it fails: the suspect runs when its key's turn has come to it."""
+    world = QuarantineWorld(rules())
+    world.engine.suspects.learn([(SOURCE, 0, each, crashes, "was killed") for each in suspects])
+    world.gain()
+    world.produce("aaa")
+    for _ in range(2):
+        world.engine.suspects.tick(world.now, quiet=True)
+    world.take()
+    first = world.start()
+    assert first.origin.offset == 0
+    world.finish(first, BOOM)
+    for _ in range(12):
+        world.engine.suspects.tick(world.now, quiet=True)
+        world.take()
+        world.confirm_all()
+        world.poll()
+        world.tick(1.0)
+        world.handle_all()
+    assert [offset for _, offset, *_ in world.starts] == [0, 0, 1, 2]
+    assert is_at_rest(world)
+
+
 def test_a_parked_head_that_is_a_suspect_holds_its_followers() -> None:
     """It was in flight when its worker died: it runs when its turn comes, and they after it."""
     world = parked()
