@@ -34,7 +34,7 @@ from ackfloor.core.records.envelope import STACK_CAP, Reason
 from ackfloor.core.records.record import Failure
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
-from ackfloor.runtime.logging.failure_causes import Cause, FailureCauses
+from ackfloor.runtime.logging.failure_causes import FailureCauses, Noted
 from ackfloor.runtime.logging.logs import about, named, place_of
 from ackfloor.runtime.logging.rate_limit import WINDOW_S, RateLimit
 
@@ -170,27 +170,26 @@ class DeliveryLog:
     ) -> None:
         """Log a failure: the first of a cause with its traceback, another as one of a kind."""
         fields = None if isinstance(event, BatchFailed) else _fields(event)
-        known = self._causes.of(event)
-        if known is None:
+        noted = self._causes.of(event)
+        if noted is None:
             if kind.admits(now_s):
                 log.warning("%s", text, extra=fields)
             return
-        cause, number = known
         # A cause that comes at once with many others has its turn when it comes again.
-        if not cause.shown and self._tracebacks.admits(now_s):
-            self._with_traceback(text, cause, fields)
+        if not noted.cause.shown and self._tracebacks.admits(now_s):
+            self._with_traceback(text, noted, fields)
         elif kind.admits(now_s):
-            log.warning(
-                "%s (failure %d of cause %s)", text, number, cause.fingerprint, extra=fields
-            )
+            cause = noted.cause.fingerprint
+            log.warning("%s (failure %d of cause %s)", text, noted.number, cause, extra=fields)
 
-    def _with_traceback(self, text: str, cause: Cause, fields: dict[str, object] | None) -> None:
-        stack = self._redaction.of_text(cause.show()) or ""
+    def _with_traceback(self, text: str, noted: Noted, fields: dict[str, object] | None) -> None:
+        noted.cause.shown = True
+        stack = self._redaction.of_text(noted.stack) or ""
         if not log.isEnabledFor(logging.WARNING):
             return
         record = log.makeRecord(
             log.name, logging.WARNING, __file__, 0, "%s (the first of cause %s)",
-            (text, cause.fingerprint), None, "_with_traceback", fields,
+            (text, noted.cause.fingerprint), None, "_with_traceback", fields,
         )  # fmt: skip
         # What a formatter prints below the line; there is no exception any more.
         record.exc_text = stack[-STACK_CAP:].rstrip("\n")

@@ -8,6 +8,7 @@ A cause that was forgotten is new when it comes again.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from ackfloor.core.messages.events import BatchFailed, DeliveryFailed
 from ackfloor.core.records.record import Failure
@@ -27,22 +28,28 @@ class Cause:
     Attributes:
         fingerprint: of its failures.
         count: how many there were.
-        stack: the traceback to log; empty once it was logged.
-        shown: whether it was logged.
+        shown: whether a traceback was logged.
     """
 
-    __slots__ = ("count", "fingerprint", "shown", "stack")
+    __slots__ = ("count", "fingerprint", "shown")
 
     def __init__(self, fingerprint: str) -> None:
         self.fingerprint = fingerprint
         self.count = 0
-        self.stack = ""
         self.shown = False
 
-    def show(self) -> str:
-        """The traceback, to be logged now."""
-        stack, self.stack, self.shown = self.stack, "", True
-        return stack
+
+class Noted(NamedTuple):
+    """A failure of a cause.
+
+    Attributes:
+        number: which of the cause's failures it is.
+        stack: its traceback; empty where one of the cause was logged before.
+    """
+
+    cause: Cause
+    number: int
+    stack: str
 
 
 class FailureCauses:
@@ -50,8 +57,8 @@ class FailureCauses:
 
     def __init__(self) -> None:
         self._causes: OrderedDict[tuple[str, str], Cause] = OrderedDict()
-        #: What an event says of itself -> the cause, and which of its failures this is.
-        self._noted: OrderedDict[Place, tuple[Cause, int]] = OrderedDict()
+        #: By what an event says of itself.
+        self._noted: OrderedDict[Place, Noted] = OrderedDict()
 
     def note(self, delivery: TrackedDelivery, failure: Failure) -> None:
         """A failure whose event is about to come; without a traceback there is nothing to note."""
@@ -60,15 +67,14 @@ class FailureCauses:
         handler = delivery.assignment.handler.rules.name
         cause = self._cause(handler, failure.fingerprint)
         cause.count += 1
-        if not cause.shown:
-            cause.stack = failure.stack
+        noted = Noted(cause, cause.count, "" if cause.shown else failure.stack)
         place: Place = (
             delivery.topic, delivery.partition, delivery.offset, delivery.attempt, handler,
         )  # fmt: skip
-        self._remember(place, cause)
+        self._remember(place, noted)
         if delivery.assignment.handler.rules.batch is not None:
             # The event of a call with several records names none of them.
-            self._remember((handler, failure.error_type), cause)
+            self._remember((handler, failure.error_type), noted)
 
     def _cause(self, handler: str, fingerprint: str) -> Cause:
         key = handler, fingerprint
@@ -81,13 +87,13 @@ class FailureCauses:
             self._causes.move_to_end(key)
         return cause
 
-    def _remember(self, place: Place, cause: Cause) -> None:
-        self._noted[place] = cause, cause.count
+    def _remember(self, place: Place, noted: Noted) -> None:
+        self._noted[place] = noted
         if len(self._noted) > MOST_NOTED:
             self._noted.popitem(last=False)
 
-    def of(self, event: DeliveryFailed | BatchFailed) -> tuple[Cause, int] | None:
-        """The cause of a failure, and which of its failures it is; None where nothing was noted."""
+    def of(self, event: DeliveryFailed | BatchFailed) -> Noted | None:
+        """What was noted of an event's failure."""
         if isinstance(event, BatchFailed):
             return self._noted.pop((event.handler, event.error_type), None)
         place = event.read_from, event.partition, event.offset, event.attempt, event.handler

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
+import threading
 
 import pytest
 
@@ -91,6 +94,37 @@ def test_the_first_failure_of_a_cause_shows_its_traceback(
     for own in ("executors/", "calls/invoke", "child_calls"):
         assert own not in told
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+def test_a_line_has_the_traceback_of_its_own_record(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where many records fail of one cause before the first line is written."""
+    app, gate = App("g"), threading.Event()
+    if kind == "async":
+
+        @app.handler("orders", retry=GIVES_UP)
+        async def pay(value: str) -> None:
+            await asyncio.to_thread(gate.wait, 60)
+            fails(value)
+
+    else:
+
+        @app.handler("orders", retry=GIVES_UP)
+        def pay_in_thread(value: str) -> None:
+            gate.wait(60)
+            fails(value)
+
+    with live(app) as worker:
+        for number in range(20):
+            worker.broker.produce("orders", b"record %d." % number)
+        worker.until(lambda: len(list(worker.loop.executors.running())) == 20)
+        gate.set()
+        worker.until(lambda: len(worker.watcher.told(DeliveryFailed)) == 20)
+    (line,) = tracebacks(caplog)
+    (record,) = re.findall(r"record \d+\.", line.exc_text or "")
+    assert record in line.getMessage()
 
 
 def test_later_failures_of_it_have_their_number(caplog: pytest.LogCaptureFixture) -> None:
