@@ -342,9 +342,7 @@ class Suspects:
         if others:
             self._state.dispatch(queue.handler, others, ahead=True)
 
-    def _without_quarantined(
-        self, handler: HandlerState, waits: Sequence[_Entry]
-    ) -> list[_Entry]:
+    def _without_quarantined(self, handler: HandlerState, waits: Sequence[_Entry]) -> list[_Entry]:
         """Those that stay here: the condemned, and a record that is the key's head itself."""
         offered = [each for each, why in waits if why is None or why.crashes < CONDEMNED]
         taken = set(map(id, offered)).difference(map(id, self.go_on(handler, offered)))
