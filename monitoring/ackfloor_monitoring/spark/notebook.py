@@ -137,21 +137,27 @@ def costs(failures: DataFrame) -> DataFrame:
 
 
 def new_causes(failures: DataFrame, release: str) -> DataFrame:
-    """What a release broke: causes that are new since it failed first, the surest first.
+    """What a release broke: causes that came with it, the surest first, of any release.
 
-    Shown is a cause that was never there before, that no worker of an earlier release (or of none)
-    has failed with since, and that is seen too often for it to be an old one whose turn it was: of
-    those that are shown at most one in twenty is old, on average. Where the history before the
-    release is short, a cause has to be seen in several hours.
+    Shown is a cause that was never there before, that was seen before the next release of its group
+    failed first, that no worker of an earlier release (or of none) has failed with since, and that
+    is seen too often for it to be an old one whose turn it was: of those that are shown at most one
+    in twenty is old, on average. Where the history before the release is short, a cause has to be
+    seen in several hours.
 
     - group string, handler string, cause string, fingerprint string, error_type string.
     - failures bigint, messages bigint, dead bigint, first timestamp, releases array<string>,
-      sample struct: as in `fingerprints`.
-    - hours bigint: in how many hours it was seen; of two that follow each other one counts.
-    - before_s double, since_s double: seconds of the group's history before the release and since,
-      in whole hours.
-    - chance double: how likely a cause as old as the history would be seen only since then:
-      (since_s / (since_s + before_s)) ** hours, an hour less for the one that failed first.
+      sample struct: as in `fingerprints`, also of what came after the next release.
+    - last timestamp: the last failure with it, without those of redriven messages.
+    - hours bigint: in how many hours of the release it was seen; of two that follow each other one
+      counts.
+    - before_s double, since_s double: seconds of the group's history before the release, and of the
+      release, in whole hours.
+    - until timestamp: when the next release of the group failed first, which ends that; null of
+      the newest.
+    - chance double: how likely a cause as old as the history would, up to the next release, be seen
+      only with this one: (since_s / (since_s + before_s)) ** hours, an hour less for the one that
+      failed first.
 
     Args:
         failures: from `failures`, with the history from before the release.

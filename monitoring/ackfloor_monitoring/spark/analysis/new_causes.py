@@ -1,8 +1,10 @@
-"""Causes that are new since a release, with the evidence for it.
+"""Causes that a release brought, with the evidence for it.
 
-A cause that was never seen before a release may be new, or so rare that it was not its turn yet. If
-it were as old as the history, each hour in which it was seen would lie behind the release's first
-failure with the chance of that part of the history. So all of them do with `chance`: that part to
+A release counts from its first failure to the first one of the next release of its group: what
+comes behind that says nothing more of it, as a repaired cause is not seen again. A cause that was
+never seen before may be new, or so rare that it was not its turn yet. If it were as old as the
+history, each hour in which it was seen would lie behind the release's first failure with the chance
+of that part of the history up to the next release. So all of them do with `chance`: that part to
 the power of the hours. An hour counts once, however many fail in it, and of two that follow each
 other only the first: what fails together mostly has one reason. The failure that dates the release
 is no evidence for its own cause.
@@ -46,10 +48,20 @@ def new_causes(failures: DataFrame, release: str) -> DataFrame:
     failed = failed_deliveries(failures).where("at is not null")
     periods = _periods(failed, release)
     since = failed.join(F.broadcast(periods), F.col("group").eqNullSafe(F.col("_group")))
-    counted = _counted(since.withColumn("_since", F.col("at") >= F.col("_began")))
+    at = F.col("at")
+    placed = since.withColumns(
+        {"_since": at >= F.col("_began"), "_within": (at >= F.col("_began")) & (at < F.col("_end"))}
+    )
+    # What was first seen later is none of those that it is to be chosen from.
+    counted = _counted(placed).where("_before + _within_n > 0")
     sure = _sure(counted.withColumn("chance", _chance()))
-    hours = {"before_s": F.col("_before_h") * 3600, "since_s": F.col("_since_h") * 3600}
-    found = joined(sure, samples(failures)).withColumns(hours)
+    found = joined(sure, samples(failures)).withColumns(
+        {
+            "before_s": F.col("_before_h") * 3600,
+            "since_s": F.col("_since_h") * 3600,
+            "until": F.timestamp_millis("_next"),
+        }
+    )
     return described(found.orderBy("chance", F.desc("failures"), *BY), NEW_CAUSE)
 
 
@@ -71,16 +83,17 @@ def _sure(counted: DataFrame) -> DataFrame:
 
 
 def _periods(failed: DataFrame, release: str) -> DataFrame:
-    """By group: when the release failed first, and how long the history is before and since.
+    """By group: when the release failed first, and how long the history is before it and of it.
 
-    Columns: `_group`, `_began`, `_before_h` and `_since_h`: hours by the clock, `_old`: the
-    releases of before.
+    Columns: `_group`, `_began`, `_next` (when the next release failed first; null of the newest),
+    `_end` (the same, or a moment behind the history), `_before_h` and `_since_h`: hours by the
+    clock, `_old`: the releases of before.
     """
-    spark, at = failed.sparkSession, F.col("at")
-    began = failed.groupBy("group", "release").agg(
-        F.min(at).alias("first"), F.max(at).alias("last")
+    rows = (
+        failed.groupBy("group", "release")
+        .agg(F.min("at").alias("first"), F.max("at").alias("last"))
+        .collect()
     )
-    rows = began.collect()
     of = {row["group"]: row["first"] for row in rows if row["release"] == release}
     if not of:
         named = sorted({row["release"] for row in rows if row["release"] is not None})
@@ -92,30 +105,39 @@ def _periods(failed: DataFrame, release: str) -> DataFrame:
     for group, start in of.items():
         mine = [row for row in rows if row["group"] == group]
         first, last = min(row["first"] for row in mine), max(row["last"] for row in mine)
-        hour = start // _HOUR_MS
-        before, after = hour - first // _HOUR_MS, last // _HOUR_MS - hour + 1
         # Of a worker without a name nobody knows whether it is new.
         old = [row["release"] or "" for row in mine if row["first"] < start or not row["release"]]
-        found.append((group, start, before, after, old))
-    columns = "_group string, _began bigint, _before_h bigint, _since_h bigint, _old array<string>"
-    return spark.createDataFrame(found, columns)
+        later = [row["first"] for row in mine if row["first"] > start and row["release"]]
+        following = min(later, default=None)
+        end = last + 1 if following is None else following
+        hour = start // _HOUR_MS
+        before, within = hour - first // _HOUR_MS, (end - 1) // _HOUR_MS - hour + 1
+        found.append((group, start, following, end, before, within, old))
+    columns = (
+        "_group string, _began bigint, _next bigint, _end bigint, _before_h bigint, "
+        "_since_h bigint, _old array<string>"
+    )
+    return failed.sparkSession.createDataFrame(found, columns)
 
 
-def _counted(since: DataFrame) -> DataFrame:
-    """By cause: what was before, what is since then, on how many hours, on which releases."""
-    new, at = F.col("_since"), F.col("at")
+def _counted(placed: DataFrame) -> DataFrame:
+    """By cause: what was before, what is since then, in how many hours, of which releases."""
+    new, within, at = F.col("_since"), F.col("_within"), F.col("at")
     old = F.array_contains("_old", F.coalesce("release", F.lit("")))
-    return since.groupBy(*BY, "_began", "_before_h", "_since_h").agg(
+    last = F.coalesce(F.max(F.when(F.coalesce("replays", F.lit(0)) == 0, at)), F.max(at))
+    return placed.groupBy(*BY, "_began", "_next", "_before_h", "_since_h").agg(
         F.count_if(~new).alias("_before"),
+        F.count_if(within).alias("_within_n"),
         F.count_if(new & old).alias("_on_older"),
         F.max("error_fingerprint").alias("fingerprint"),
         F.max("error_type").alias("error_type"),
         F.min(at).alias("_first"),
         F.timestamp_millis(F.min(at)).alias("first"),
+        F.timestamp_millis(last).alias("last"),
         F.count("*").alias("failures"),
         F.count_distinct("message").alias("messages"),
         F.count_if(F.col("stage") == "dlq").alias("dead"),
-        _apart(F.floor(at / _HOUR_MS)).alias("hours"),
+        _apart(F.when(within, F.floor(at / _HOUR_MS))).alias("hours"),
         F.sort_array(F.collect_set("release")).alias("releases"),
     )
 

@@ -73,18 +73,28 @@ COST = StructType(
         ),
     ]
 )  # fmt: skip
-# A row for each cause that is new since a release, from a function and no view.
+# A row for each cause that a release brought, from a function and no view.
 NEW_CAUSE = StructType(
     [
         *(FINGERPRINT[name] for name in ("group", "handler", "cause", "fingerprint", "error_type")),
-        *(FINGERPRINT[name] for name in ("failures", "messages", "dead", "first", "releases")),
-        _column("hours", _COUNT, "Hours in which it was seen; of two that follow each other one."),
-        _column("before_s", _SECONDS, "Of its group's history before the release, in whole hours."),
-        _column("since_s", _SECONDS, "Seconds since the release failed first, in whole hours."),
+        *(FINGERPRINT[name] for name in ("failures", "messages", "dead", "first")),
+        _column("last", _TIME, "The last of them, in UTC, without those of redriven messages."),
+        FINGERPRINT["releases"],
         _column(
-            "chance", DoubleType(), "How likely a cause as old as the history would be seen only "
-            "since then: the part of the history since then, to the power of `hours`; of the "
-            "cause that the release failed with first, of an hour less."
+            "hours", _COUNT, "Hours of the release in which it was seen; of two that follow each "
+            "other one."
+        ),
+        _column("before_s", _SECONDS, "Of its group's history before the release, in whole hours."),
+        _column(
+            "since_s", _SECONDS, "Seconds from the release's first failure to that of the next "
+            "release, or to the last failure, in whole hours."
+        ),
+        _column("until", _TIME, "When the next release of the group failed first; null of none."),
+        _column(
+            "chance", DoubleType(), "How likely a cause as old as the history would, up to the "
+            "next release, be seen only with this one: `since_s` / (`since_s` + `before_s`), to "
+            "the power of `hours`; of the cause that the release failed with first, of an hour "
+            "less."
         ),
         FINGERPRINT["sample"],
     ]

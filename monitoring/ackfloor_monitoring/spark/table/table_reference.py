@@ -49,8 +49,7 @@ _VIEWS = """\
 _NEW_CAUSES = """\
 ### New causes of a release
 
-What `notebook.new_causes(failures, release)` gives: a row for each cause that is new since
-a release.
+What `notebook.new_causes(failures, release)` gives: a row for each cause that a release brought.
 """
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 DAYS, RELEASED_AFTER = 30, 27
-OLD, NEW = "1.0", "1.1"
+OLD, NEW, NEXT = "1.0", "1.1", "1.2"
 
 
 @dataclass
@@ -28,9 +28,13 @@ class History:
     Old causes come from once a month to ten times a day, or in one outage of an hour, before the
     release or behind it, on the workers of both. New ones come with the release, from three times
     to 120 in the three days.
+
+    Where the release comes earlier, another one replaces it after three days, with causes of its
+    own. It ends half of those that came before.
     """
 
     seed: int
+    released: int = RELEASED_AFTER
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -44,11 +48,16 @@ class History:
             self._outage(f"outage{number}")
         for number in range(40):
             self.new.add(f"new{number}")
-            self._new(f"new{number}", self.random.choice((3, 5, 8, 15, 40, 120)))
+            times = self.random.choice((3, 5, 8, 15, 40, 120))
+            self._new(f"new{number}", times, self.released)
+            if number % 2:
+                self._new(f"new{number}", times, self.released + 3)
+            self._new(f"next{number}", times, self.released + 3)
 
     def _fail(self, cause: str, day: float) -> None:
-        updated = self.random.random() < day - RELEASED_AFTER
-        self._add(cause, day, NEW if updated else OLD)
+        share = self.random.random()
+        updated = sum(share < day - since for since in (self.released, self.released + 3))
+        self._add(cause, day, (OLD, NEW, NEXT)[updated])
 
     def _add(self, cause: str, day: float, release: str) -> None:
         at: datetime = NOON + timedelta(days=day - 40)
@@ -70,9 +79,12 @@ class History:
         for _ in range(self.random.randint(10, 60)):
             self._fail(cause, min(DAYS, start + self.random.uniform(0, 1 / 24)))
 
-    def _new(self, cause: str, failures: int) -> None:
+    def _new(self, cause: str, failures: int, since: int) -> None:
+        if since == DAYS:
+            return
         for _ in range(failures):
-            self._add(cause, self.random.uniform(RELEASED_AFTER, DAYS), NEW)
+            release = NEW if since == self.released else NEXT
+            self._add(cause, self.random.uniform(since, since + 3), release)
 
 
 def causes(history: History, spark: SparkSession) -> list[Any]:
@@ -88,6 +100,46 @@ def test_what_is_shown_is_new_and_what_is_new_is_shown(spark: SparkSession, seed
     right = len(found & history.new)
     assert right >= 0.95 * len(found), found - history.new
     assert right >= 0.90 * len(history.new), history.new - found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_an_earlier_release_brought_is_found_as_surely(spark: SparkSession, seed: int) -> None:
+    """Up to the next release, however long the history goes on; that one's causes are its own."""
+    history = History(seed, released=20)
+    assert {row["release"] for row in history.rows} == {OLD, NEW, NEXT}
+    found = {row.cause for row in causes(history, spark)}
+    right = len(found & history.new)
+    assert right >= 0.95 * len(found), found - history.new
+    assert right >= 0.90 * len(history.new), history.new - found
+
+
+def test_a_cause_that_the_next_release_repaired_is_shown_with_its_end(spark: SparkSession) -> None:
+    """It lasted for hours of a long history. The next release's first failure is of it as well, and
+    so is that of a dead letter that was redriven days later."""
+
+    def failed(hours: float, release: str, error: str, **more: Any) -> dict[str, Any]:
+        at = NOON + timedelta(hours=hours)
+        return dead(
+            len(rows), event_time=at, release=release, error_type=error,
+            origin_topic="orders", origin_partition=0, origin_offset=len(rows), **more,
+        )  # fmt: skip
+
+    rows: list[dict[str, Any]] = []
+    for hour in range(-180, 500, 2):
+        release = OLD if hour < 0 else NEW if hour <= 6 else NEXT
+        rows.append(failed(hour + 0.5, release, "shop.Usual"))
+    rows += [failed(n / 10, NEW, "KeyError") for n in range(65)]
+    rows += [failed(6.5, NEXT, "KeyError")]
+    rows += [failed(30, NEXT, "KeyError", replays=1)]
+    rows += [failed(n, NEXT, "shop.Outage") for n in range(100, 110)]
+    [row] = notebook.new_causes(frame(spark, rows), NEW).collect()
+    assert (row.error_type, row.failures, row.releases) == ("KeyError", 67, [NEW, NEXT])
+    # Hours 0, 2, 4 and 6; the first one dates the release.
+    assert (row.hours, row.since_s, row.before_s) == (4, 7 * 3600, 180 * 3600)
+    assert row.chance == pytest.approx((7 / 187) ** 3)
+    began, ended = row["first"].timestamp(), row["last"].timestamp()
+    assert (began, ended) == (NOON.timestamp(), NOON.timestamp() + 6.5 * 3600)
+    assert row.until.timestamp() == ended
 
 
 def test_the_evidence_is_beside_each(spark: SparkSession) -> None:
