@@ -36,19 +36,21 @@ funnel.withColumn("saved", F.round(F.col("recovered") / F.col("failed"), 3)).sho
 
 # %% How long it takes until a message is given up: half of them, and 99 of 100.
 lives = notebook.lives(failures, commits)
-lives.where("outcome = 'dead'").groupBy("handler").agg(
+lives.where("outcome = 'dead' AND replays = 0").groupBy("handler").agg(
     F.count("*").alias("dead"),
     F.percentile("to_death_s", F.array(F.lit(0.5), F.lit(0.99))).alias("p50_and_p99_s"),
 ).orderBy("handler").show(truncate=False)
 
 # %% Hot keys: one key that fails all the time is another problem than many that fail once.
-failed = failures.where("kind = 'failure' AND key IS NOT NULL")
-failed.groupBy("handler", F.col("key").cast("string").alias("key")).agg(
-    F.count("*").alias("failures"), F.count_distinct("message").alias("messages")
-).orderBy(F.desc("failures")).show(10)
+deliveries = notebook.deliveries(failures)
+deliveries.where("key IS NOT NULL").groupBy(
+    "handler", F.col("key").cast("string").alias("key")
+).agg(F.count("*").alias("failures"), F.count_distinct("message").alias("messages")).orderBy(
+    F.desc("failures")
+).show(10)
 
 # %% When: failures by handler and day, as columns for a chart.
-failed.groupBy("day").pivot("handler").count().orderBy("day").show(40)
+deliveries.groupBy("day").pivot("handler").count().orderBy("day").show(40)
 
 # %% Another retry policy, on the same failures.
 answer = notebook.what_if(failures, RetryPolicy("10s", max_redeliveries=3), commits or None)

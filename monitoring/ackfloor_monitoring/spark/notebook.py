@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "commits",
     "costs",
+    "deliveries",
     "dispositions",
     "failures",
     "fingerprints",
@@ -67,7 +68,8 @@ def failures(spark: SparkSession, table: str | None = None) -> DataFrame:
 
     - group string, handler string: whose failure it is.
     - kind string: `failure`, `replay` (a dead letter was redriven) or `behind` (it waits behind
-      another record of its key). Count failures with kind = 'failure'.
+      another record of its key). A long wait by `Retry(after=)` has several rows of kind
+      `failure`: count failures in `deliveries`.
     - cluster string: where the table holds several, the name that its ingest was given.
     - message struct: the record of the source topic; count messages with
       count(DISTINCT message). Null where its origin can't be read.
@@ -96,6 +98,30 @@ def failures(spark: SparkSession, table: str | None = None) -> DataFrame:
         return read_failures(spark, absolute_path(named))
     except ValueError as refused:
         raise TableRefused(f"table {refused}") from None
+
+
+def deliveries(failures: DataFrame) -> DataFrame:
+    """What to count: a row for each delivery that failed, as the report counts failures.
+
+    The further retry topics of one long wait are one row, and there is none of redriven records and
+    of those that wait behind another one.
+
+    - message struct: as in `failures`. Null where its origin can't be read.
+    - cluster string, group string, handler string: whose failure it is.
+    - origin_topic string, origin_partition bigint, origin_offset bigint, key binary: the record.
+    - replays bigint: 0 in the first life. attempt bigint: the failed deliveries so far.
+    - stage string: what came of it, `retry` or `dlq`. release string: the release of the worker.
+    - reason string, cause string, error_type string, error_fingerprint string: why.
+    - event_time timestamp, day date: when. duration_ms bigint: how long the call took, in
+      milliseconds.
+    - records bigint: rows of `failures` that it has.
+
+    Args:
+        failures: from `failures`, also a part of it.
+    """
+    from ackfloor_monitoring.spark.analysis import cause_frames
+
+    return cause_frames.delivery_rows(failures)
 
 
 def fingerprints(failures: DataFrame) -> DataFrame:
@@ -326,7 +352,7 @@ def register_views(
     commits: Iterable[Settled] = (),
     dispositions: DataFrame | None = None,
 ) -> None:
-    """Name the views for SQL: `failures`, `fingerprints`, `costs`, `lives`, `funnel`,
+    """Name the views for SQL: `failures`, `deliveries`, `fingerprints`, `costs`, `lives`, `funnel`,
     `funnel_by_cause` and `dispositions`.
 
     They are those of `ackfloor spark sql`; `spark.sql("DESCRIBE funnel")` shows columns, types and

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.analysis.described import described
-from ackfloor_monitoring.spark.analysis.view_columns import COST, FINGERPRINT
+from ackfloor_monitoring.spark.analysis.view_columns import COST, DELIVERY, FINGERPRINT
 from ackfloor_monitoring.spark.report.deliveries import cause, deliveries, failure_columns
 from ackfloor_monitoring.spark.report.time_axis import DAY_MS, EARLIEST_DAY, Period, day_after
 from ackfloor_monitoring.spark.table.columns import MESSAGE
@@ -44,6 +44,18 @@ def failed_deliveries(failures: DataFrame) -> DataFrame:
     origin = F.when(F.col("origin_offset").isNotNull(), F.struct(*MESSAGE, "key"))
     found = {"cause": cause(), "at": possible(F.col("event_time")), "message": origin}
     return failed.withColumns(found)
+
+
+def delivery_rows(failures: DataFrame) -> DataFrame:
+    """Rows of `DELIVERY`, one for each delivery that failed.
+
+    Args:
+        failures: rows of the table.
+    """
+    at = F.timestamp_millis("event_time")
+    return described(
+        failed_deliveries(failures).withColumns({"event_time": at, "day": F.to_date(at)}), DELIVERY
+    )
 
 
 def fingerprints(failures: DataFrame) -> DataFrame:

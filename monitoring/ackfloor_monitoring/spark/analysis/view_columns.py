@@ -10,7 +10,9 @@ from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     DataType,
+    DateType,
     DoubleType,
     IntegerType,
     LongType,
@@ -39,6 +41,32 @@ def _column(name: str, of_type: DataType, meaning: str) -> StructField:
 
 _GROUP = _column("group", _TEXT, "The consumer group.")
 _HANDLER = _column("handler", _TEXT, "The handler that failed.")
+# A row for each delivery that failed.
+DELIVERY = StructType(
+    [
+        _column("message", DERIVED["message"].dataType, "The message, as in `failures`."),
+        _column("cluster", _TEXT, "The cluster, where the table holds several."),
+        _GROUP,
+        _HANDLER,
+        _column("origin_topic", _TEXT, "The source topic."),
+        _column("origin_partition", _COUNT, "The record's partition there."),
+        _column("origin_offset", _COUNT, "The record's offset there."),
+        _column("key", BinaryType(), "The record's key, as the redaction rules leave it."),
+        _column("replays", _COUNT, "0 in the first life; how often it was redriven before."),
+        _column("attempt", _COUNT, "Failed deliveries so far, this one included."),
+        _column("stage", _TEXT, "What came of it: `retry` or `dlq`."),
+        _column("reason", _TEXT, "Why, in a word, as in `failures`."),
+        _column("cause", _TEXT, "What groups failures: `error_fingerprint`, else the error, else "
+                "why."),
+        _column("error_type", _TEXT, "The error's class, with its module."),
+        _column("error_fingerprint", _TEXT, "The hash of the error's type and place."),
+        _column("release", _TEXT, "The release of the worker."),
+        _column("duration_ms", _COUNT, "How long the failed call took, in milliseconds."),
+        _column("event_time", _TIME, "When it failed, in UTC."),
+        _column("day", DateType(), "The day of that."),
+        _column("records", _COUNT, "Rows of `failures` that it has: several of one long wait."),
+    ]
+)  # fmt: skip
 # A row for each cause.
 FINGERPRINT = StructType(
     [
@@ -148,6 +176,7 @@ CAUSE_STEP = StructType(
 )
 # The views that are computed, and what a row of each is.
 COMPUTED: Final[Mapping[str, StructType]] = {
+    "deliveries": DELIVERY,
     "fingerprints": FINGERPRINT,
     "costs": COST,
     "lives": LIFE,
@@ -155,6 +184,9 @@ COMPUTED: Final[Mapping[str, StructType]] = {
     "funnel_by_cause": CAUSE_STEP,
 }
 ABOUT: Final[Mapping[str, str]] = {
+    "deliveries": "A row for each delivery that failed, as the report counts failures: the further "
+    "retry topics of one long wait are one row, and there is none of redriven records and of those "
+    "that wait behind another one.",
     "fingerprints": "A row for each group, handler and cause of failures.",
     "costs": "A row for each group, handler and cause: what its failures cost.",
     "lives": "A row for each run of a message through its retries: its first life, and one for "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructField, StructType
 
-from ackfloor_monitoring.spark.analysis.cause_frames import costs, fingerprints
+from ackfloor_monitoring.spark.analysis.cause_frames import costs, delivery_rows, fingerprints
 from ackfloor_monitoring.spark.analysis.described import described
 from ackfloor_monitoring.spark.analysis.life_frames import funnel, funnel_by_cause, message_lives
 from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Their names; the last one needs brokers.
 VIEWS: Final = (
-    "failures", "fingerprints", "costs", "lives", "funnel", "funnel_by_cause",
+    "failures", "deliveries", "fingerprints", "costs", "lives", "funnel", "funnel_by_cause",
     "dispositions",
 )  # fmt: skip
 
@@ -39,6 +39,7 @@ def views(
     lived = message_lives(failures, commits)
     found = {
         "failures": described(failures, _commented((*FAILURE, *DERIVED), of_failures())),
+        "deliveries": delivery_rows(failures),
         "fingerprints": fingerprints(failures),
         "costs": costs(failures),
         "lives": lived,

@@ -72,6 +72,22 @@ def utc(value: datetime) -> datetime:
     return datetime.fromtimestamp(value.timestamp(), UTC)
 
 
+def test_deliveries_are_the_failures_of_the_report(counted: Counted) -> None:
+    """Each once, however many retry topics it waited in; by handler and by key as well."""
+    totals = counted.report.totals
+    assert totals.hops > 0
+    assert totals.replays > 0
+    found = notebook.deliveries(counted.failures).collect()
+    assert len(found) == totals.failures
+    assert sum(row.records for row in found) == totals.failures + totals.hops
+    assert Counter((row.group, row.handler) for row in found) == {
+        (each.group, each.handler): each.errors + each.timeouts for each in counted.report.handlers
+    }
+    keys = Counter((row.group, row.origin_topic, bytes(row.key)) for row in found if row.message)
+    for each in counted.report.hot_keys:
+        assert keys[each.group, each.topic, each.key.encode()] == each.failures
+
+
 def test_fingerprints_are_those_of_the_report(counted: Counted) -> None:
     """Each cause, with each of its numbers and its latest record."""
     found = rows_of(notebook.fingerprints(counted.failures), "group", "handler", "cause")
@@ -221,6 +237,7 @@ def test_sql_sees_every_view_with_its_meanings(spark: SparkSession, counted: Cou
 @pytest.mark.parametrize(
     ("function", "columns"),
     [
+        (notebook.deliveries, COMPUTED["deliveries"]),
         (notebook.fingerprints, COMPUTED["fingerprints"]),
         (notebook.costs, COMPUTED["costs"]),
         (notebook.new_causes, NEW_CAUSE),

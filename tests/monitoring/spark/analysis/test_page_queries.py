@@ -1,0 +1,126 @@
+"""The SQL of docs/spark-analysis.md gives true numbers, on rows whose truth is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ackfloor.commits import Settled
+from ackfloor_monitoring.spark import notebook
+from ackfloor_monitoring.spark.table.table_frames import with_derived
+from tests.monitoring.spark.failure_rows import NOON, dead, frame
+from tests.structure.sources import REPOSITORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+PAGE = REPOSITORY / "docs" / "spark-analysis.md"
+TIER = "orders--billing--retry-1m"
+
+
+def query(question: str) -> str:
+    """The SQL below a question of the page."""
+    found = re.search(
+        rf"\*\*{re.escape(question)}\*\*.*?```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
+    )
+    assert found, question
+    return found[1]
+
+
+class Rows:
+    """Records of messages of handler `bill`, as a worker and a redrive leave them."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, message: int, at_s: float, attempt: int, key: bytes, **more: Any) -> None:
+        """A record in a retry topic; a dead letter where `stage` says so."""
+        at = NOON + timedelta(seconds=at_s)
+        parked = {"stage": "retry", "tier": "1m", "topic": TIER, "reason": "error"}
+        self.rows.append(
+            dead(
+                len(self.rows),
+                **{
+                    **parked, "topic_id": "tier", "event_time": at, "day": at.date(),
+                    "first_failed_at": NOON, "attempt": attempt, "key": key,
+                    "origin_topic": "orders", "origin_partition": 0, "origin_offset": message,
+                    "not_before": at + timedelta(seconds=60), **more,
+                },
+            )
+        )  # fmt: skip
+
+    def fails(self, message: int, attempts: int, key: bytes, *, dies: bool) -> None:
+        """A minute between its failures."""
+        for attempt in range(1, attempts + 1):
+            last = {"stage": "dlq", "topic_id": "dlq"} if dies and attempt == attempts else {}
+            self.add(message, 60 * (attempt - 1), attempt, key, **last)
+
+
+@pytest.fixture(scope="module")
+def asked(spark: SparkSession) -> Mapping[str, list[tuple[Any, ...]]]:
+    """What each question is answered with.
+
+    Message 0 fails once and waits through three retry topics, dies, is redriven after days, and
+    dies again. 1 and 2 die at the third delivery, 3 is healed by the second, 4 waits behind 0.
+    """
+    rows = Rows()
+    for hop in range(3):
+        due = {"retry_at": NOON + timedelta(hours=1)}
+        rows.add(0, 0, 1, b"long", not_before=NOON + timedelta(minutes=20 * (hop + 1)), **due)
+    died = {"stage": "dlq", "topic_id": "dlq"}
+    rows.add(0, 3600, 2, b"long", **died)
+    rows.add(0, 3 * 86_400, 0, b"long", replays=1, reason=None, error_type=None)
+    rows.add(0, 3 * 86_400 + 60, 1, b"long", replays=1, **died)
+    rows.fails(1, 3, b"hot", dies=True)
+    rows.fails(2, 3, b"hot", dies=True)
+    rows.fails(3, 1, b"cool", dies=False)
+    rows.add(4, 0, 0, b"long", reason="behind", error_type=None)
+    settled = [Settled(TIER, "tier", 0, len(rows.rows), [])]
+    notebook.register_views(with_derived(frame(spark, rows.rows)), settled)
+    questions = (
+        "Which retries never help?",
+        "Which errors do retries heal, and which never?",
+        "At which attempt do records heal?",
+        "Which keys are hot?",
+        "How long from the first failure to the dead letter?",
+        "Today's failures by handler and hour?",
+    )
+    return {each: [tuple(row) for row in spark.sql(query(each)).collect()] for each in questions}
+
+
+Answers = Mapping[str, list[tuple[Any, ...]]]
+
+
+def test_keys_are_counted_in_failed_deliveries(asked: Answers) -> None:
+    """A long wait in three topics failed once; what is redriven or waits behind it did not."""
+    assert asked["Which keys are hot?"] == [
+        ("bill", "hot", 6, 2), ("bill", "long", 3, 1), ("bill", "cool", 1, 1)
+    ]  # fmt: skip
+
+
+def test_the_time_to_the_dead_letter_is_that_of_first_lives(asked: Answers) -> None:
+    """That of a redriven message would begin three days before."""
+    [(handler, died, p50_s, p99_s)] = asked["How long from the first failure to the dead letter?"]
+    assert (handler, died, p50_s) == ("bill", 3, 120)
+    assert 3500 < p99_s <= 3600
+
+
+def test_behind_the_last_attempt_there_is_no_retry_that_could_help(asked: Answers) -> None:
+    """The third delivery saved nobody; the second one message."""
+    assert asked["Which retries never help?"] == [("bill", 2, 2, 0)]
+    assert asked["At which attempt do records heal?"] == [
+        ("bill", 1, 1, 25.0), ("bill", 2, 0, 0.0), ("bill", 3, 0, 0.0)
+    ]  # fmt: skip
+    [row] = asked["Which errors do retries heal, and which never?"]
+    assert row == ("bill", "shop.Boom", 1, 3, 6)
+
+
+def test_the_last_day_of_a_history_has_its_failures(asked: Answers) -> None:
+    """However long ago it was. `kind` would count the redrive as none, and each hop of a wait."""
+    [(handler, _, failures)] = asked["Today's failures by handler and hour?"]
+    assert (handler, failures) == ("bill", 1)
