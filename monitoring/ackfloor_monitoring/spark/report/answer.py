@@ -69,7 +69,8 @@ class FailureGroup:
         trend: failures in each of the report's stretches of time, oldest first.
         replayed: how many of its dead letters were replayed, as far as the table shows: into a
             retry topic, or into the source topic where it failed again.
-        healed: how many of these replays recovered (a bound from above, as in `Totals`).
+        healed: how many of these replays recovered (a bound from above, as in `Totals`). Says
+            nothing where `Report.commits_known` is false; in the JSON it is null there.
     """
 
     group: str | None
@@ -285,7 +286,12 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON; times are ISO 8601 in UTC with milliseconds."""
-        return json.dumps(asdict(self), default=_iso, ensure_ascii=False, indent=2)
+        tree = asdict(self)
+        if not self.commits_known:
+            for cause in (*tree["failure_groups"], *tree["new"]):
+                if cause["replayed"]:
+                    cause["healed"] = None
+        return json.dumps(tree, default=_iso, ensure_ascii=False, indent=2)
 
 
 def _iso(value: object) -> str:

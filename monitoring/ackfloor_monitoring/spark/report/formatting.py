@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 from ackfloor_monitoring.spark.report.answer import FailureGroup, Report
 
+#: Stands for a number that is not known.
+UNKNOWN = "?"
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 RECOVERED_NOTE = (
@@ -17,13 +19,19 @@ RECOVERED_NOTE = (
 )
 UNKNOWN_NOTE = (
     "The groups' commits were not read, so what recovered can't be told from what still waits: "
-    "both are counted as unknown. Give --bootstrap-servers to have them distinguished."
+    "both are counted as unknown, and a question mark stands where their number would. Give "
+    "--bootstrap-servers to have them distinguished."
 )
 
 
 def count(number: int) -> str:
     """1,234."""
     return f"{number:,}"
+
+
+def settled(number: int, report: Report) -> str:
+    """A number that only the groups' commits tell: of what recovered, or waits."""
+    return count(number) if report.commits_known else UNKNOWN
 
 
 def some(number: int, what: str) -> str:
@@ -99,9 +107,11 @@ def cause_name(group: FailureGroup) -> str:
     return group.error_type or group.cause
 
 
-def healed(group: FailureGroup) -> str:
+def healed(group: FailureGroup, report: Report) -> str:
     """What replays of its dead letters achieved: 3 of 5; "-" where none was replayed."""
-    return f"{count(group.healed)} of {count(group.replayed)}" if group.replayed else "-"
+    if not group.replayed:
+        return "-"
+    return f"{settled(group.healed, report)} of {count(group.replayed)}"
 
 
 def since_text(report: Report) -> str:
@@ -183,10 +193,21 @@ def _new(report: Report) -> str:
 def _replayed(report: Report) -> list[str]:
     if not report.replays:
         return []
-    all_of_it, good = (
-        sum(getattr(row, name) for row in report.replays) for name in ("replayed", "recovered")
+    every, good, dead, unknown = (
+        sum(getattr(row, name) for row in report.replays)
+        for name in ("replayed", "recovered", "dead", "unknown")
     )
-    return [f"Of {some(all_of_it, 'replayed dead letter')} {count(good)} recovered."]
+    of_them = f"Of {some(every, 'replayed dead letter')}"
+    if not unknown:
+        return [f"{of_them} {count(good)} recovered."]
+    if unknown == every:
+        return [f"{of_them} it is not known whether they recovered."]
+    ends = [
+        f"{count(number)} {what}" for number, what in ((good, "recovered"), (dead, "died again"))
+        if number
+    ]  # fmt: skip
+    known = " and ".join(ends) or f"{count(every - unknown)} still wait"
+    return [f"{of_them} {known}; of {count(unknown)} it is not known whether they recovered."]
 
 
 def _missing(report: Report) -> list[str]:

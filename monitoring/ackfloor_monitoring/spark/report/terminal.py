@@ -17,6 +17,7 @@ from rich.text import Text
 from ackfloor_monitoring.spark.report.answer import FailureGroup, Report
 from ackfloor_monitoring.spark.report.formatting import (
     RECOVERED_NOTE,
+    UNKNOWN,
     cause_name,
     count,
     in_short,
@@ -26,6 +27,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     percent,
     period,
     seconds,
+    settled,
     since_text,
     source,
     spark,
@@ -75,12 +77,18 @@ def _groups(title: str, groups: Sequence[FailureGroup], report: Report) -> Table
             percent(group.share),
             count(group.failures),
             count(group.dead),
-            percent(group.healed / group.replayed) if group.replayed else "-",
+            _healed(group, report),
         )
         for group in groups
     ]
     heads = ("cause", "trend", "first, last", "share", "failures", "dead", "healed")
     return _table(title, heads, rows, numbers=4)
+
+
+def _healed(group: FailureGroup, report: Report) -> str:
+    if not group.replayed:
+        return "-"
+    return percent(group.healed / group.replayed) if report.commits_known else UNKNOWN
 
 
 def _funnel(report: Report) -> Table:
@@ -89,7 +97,9 @@ def _funnel(report: Report) -> Table:
             owner(step.group, step.handler, report),
             str(step.attempt),
             ", ".join(step.tiers) or "-",
-            *map(count, (step.failed, step.recovered, step.dead, step.waiting + step.unknown)),
+            count(step.failed),
+            settled(step.recovered, report),
+            *map(count, (step.dead, step.waiting + step.unknown)),
         )
         for step in report.funnel
     ]
@@ -172,7 +182,9 @@ def _replays(report: Report) -> Table:
     rows = [
         (
             owner(each.group, each.handler, report),
-            *map(count, (each.replayed, each.recovered, each.dead, each.waiting + each.unknown)),
+            count(each.replayed),
+            settled(each.recovered, report),
+            *map(count, (each.dead, each.waiting + each.unknown)),
         )
         for each in report.replays
     ]

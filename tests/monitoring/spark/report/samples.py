@@ -89,3 +89,11 @@ UNKNOWN = replace(
     replays=(),
     since_release="1.1",
 )
+#: As build_report makes it where no commit is read: what is no number is 0.
+REPLAYED_UNKNOWN = replace(
+    UNKNOWN,
+    failure_groups=tuple(replace(group, healed=0) for group in GROUPS),
+    funnel=(Step("billing", "bill", 1, ("1s",), 20, 0, 1, 0, 14),),
+    times=(Times("billing", "bill", 0, None, 5, (0.0, 1.0, 90_000.0)),),
+    replays=(Replayed("billing", "bill", 6, 0, 1, 0, 5),),
+)

@@ -14,7 +14,14 @@ import pytest
 from ackfloor import MissingExtra
 from ackfloor_monitoring.spark.report.page import charts, page, sections
 from ackfloor_monitoring.spark.report.page.page import html_page
-from tests.monitoring.spark.report.samples import EVIL, FAR, REPORT, TOTALS, UNKNOWN
+from tests.monitoring.spark.report.samples import (
+    EVIL,
+    FAR,
+    REPLAYED_UNKNOWN,
+    REPORT,
+    TOTALS,
+    UNKNOWN,
+)
 
 
 class Page(HTMLParser):
@@ -148,6 +155,20 @@ def test_what_is_not_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--bootstrap-servers" in told
     assert "Nothing new since release 1.1 first failed" in told
     assert "Nothing was replayed." in told
+
+
+def test_without_commits_no_number_stands_for_what_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither at the top nor in a table: a question mark, and the note says why."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    told = Page(html_page(REPLAYED_UNKNOWN)).text.replace("\u00a0", " ")
+    assert "Of 6 replayed dead letters 1 died again; of 5 it is not known" in told
+    assert "? of 2" in told
+    assert "recovered or waiting: unknown" in told
+    assert "recovered, at most" not in told
+    assert "still waiting for a retry" not in told
+    assert "0.0 %" not in told
 
 
 def test_rare_series_are_summed_up() -> None:

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.terminal import report_tables
-from tests.monitoring.spark.report.samples import FAR, REPORT, UNKNOWN
+from tests.monitoring.spark.report.samples import FAR, REPLAYED_UNKNOWN, REPORT, UNKNOWN
 
 
 def printed(report: Report, width: int) -> str:
@@ -57,3 +57,14 @@ def test_what_is_not_known_is_not_called_waiting() -> None:
     assert "waiting" not in told
     assert "unknown" in told
     assert "--bootstrap-servers" in told
+
+
+def test_without_commits_no_replay_is_said_to_have_failed() -> None:
+    """Of those that did not die again nobody knows; each number that commits tell is "?"."""
+    told = printed(REPLAYED_UNKNOWN, 200)
+    rows = [line.split() for line in told.splitlines()]
+    assert "Of 6 replayed dead letters 1 died again; of 5 it is not known whether" in told
+    assert "0.0 %" not in told
+    assert ["billing", "/", "bill", "6", "?", "1", "5"] in rows
+    assert any(row[-4:] == ["20", "?", "1", "14"] for row in rows)
+    assert any(row[-3:] == ["40", "2", "?"] for row in rows)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from ackfloor_monitoring.spark.report.formatting import multiple, percent, seconds, spark, stretch
+from ackfloor_monitoring.spark.report.answer import Replayed
+from ackfloor_monitoring.spark.report.formatting import (
+    in_short,
+    multiple,
+    percent,
+    seconds,
+    spark,
+    stretch,
+)
 from ackfloor_monitoring.spark.report.parts import key_text
 from ackfloor_monitoring.spark.report.time_axis import stretch_s
-from tests.monitoring.spark.report.samples import REPORT
+from tests.monitoring.spark.report.samples import REPLAYED_UNKNOWN, REPORT
 
 
 @pytest.mark.parametrize(
@@ -62,3 +71,38 @@ def test_a_stretch_of_time_fits_the_period(period_s: float, words: str) -> None:
     length_s = stretch_s(period_s)
     assert 16 <= period_s / length_s <= 90
     assert stretch(replace(REPORT, bucket_s=length_s)) == words
+
+
+@pytest.mark.parametrize(
+    ("ends", "sentence"),
+    [
+        ((6, 5, 1, 0, 0), "Of 6 replayed dead letters 5 recovered."),
+        ((6, 0, 0, 0, 6), "Of 6 replayed dead letters it is not known whether they recovered."),
+        (
+            (6, 0, 1, 0, 5),
+            "Of 6 replayed dead letters 1 died again; of 5 it is not known whether they recovered.",
+        ),
+        (
+            (6, 2, 1, 1, 2),
+            (
+                "Of 6 replayed dead letters 2 recovered and 1 died again; of 2 it is not known "
+                "whether they recovered."
+            ),
+        ),
+    ],
+)
+def test_replays_of_which_nothing_is_known_are_not_said_to_have_failed(
+    ends: tuple[int, int, int, int, int], sentence: str
+) -> None:
+    """Without a commit a replay that did not die again may have recovered."""
+    report = replace(REPORT, replays=(Replayed("billing", "bill", *ends),))
+    assert sentence in in_short(report)
+
+
+def test_in_json_what_is_not_known_is_null() -> None:
+    """How many replays healed; what was never replayed healed none, and with commits it is told."""
+    causes = json.loads(REPLAYED_UNKNOWN.to_json())["failure_groups"]
+    assert {(cause["replayed"], cause["healed"]) for cause in causes} == {(2, None)}
+    told = json.loads(REPORT.to_json())
+    assert {cause["healed"] for cause in (*told["failure_groups"], *told["new"])} == {1}
+    assert told["replays"][0]["recovered"] == 5

@@ -89,8 +89,10 @@ def _summary(report: Report) -> str:
         ("dead letters", totals.dead, "bad"),
         ("still waiting for a retry", totals.waiting, "open"),
     ]
+    if not report.commits_known:
+        tiles = [tile for tile in tiles if tile[2] not in ("good", "open")]
     if totals.unknown:
-        tiles.append(("unknown", totals.unknown, ""))
+        tiles.append(("recovered or waiting: unknown", totals.unknown, ""))
     shown = "".join(
         f'<div class="tile {kind}"><b>{count(number)}</b><span>{name}'
         f"{_share(number, totals.messages) if kind else ''}</span></div>"

@@ -14,6 +14,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     owner,
     percent,
     seconds,
+    settled,
     source,
 )
 from ackfloor_monitoring.spark.report.page import charts
@@ -32,7 +33,7 @@ def funnel(report: Report, figures: Figures) -> str:
     parts = []
     for at, name in enumerate(largest):
         steps = by_handler[name]
-        numbers = _steps_table(steps)
+        numbers = _steps_table(steps, report)
         if at < _MOST_HANDLERS:
             figures[f"funnel-{at}"] = charts.funnel(steps)
             height = 120 + 34 * min(len(steps), charts.MOST_STEPS)
@@ -53,18 +54,25 @@ def funnel(report: Report, figures: Figures) -> str:
     return section("funnel", "What do retries buy?", lead, *parts)
 
 
-def _steps_table(steps: Sequence[Step]) -> str:
+def _steps_table(steps: Sequence[Step], report: Report) -> str:
     heads = ("Step", "Failed", "Saved by next", "Dead", "Waiting", "Unknown")
     rows = [
         (
             charts.step_label(step),
             count(step.failed),
-            text(f"{count(step.recovered)} ({percent(step.recovered / step.failed)})"),
-            *(count(number) for number in (step.dead, step.waiting, step.unknown)),
+            _saved(step.recovered, step.failed, report),
+            count(step.dead),
+            settled(step.waiting, report),
+            count(step.unknown),
         )
         for step in steps
     ]
     return table(heads, rows, numbers=5)
+
+
+def _saved(number: int, of: int, report: Report) -> str:
+    share = f" ({percent(number / of)})" if report.commits_known else ""
+    return text(f"{settled(number, report)}{share}")
 
 
 def times(report: Report, figures: Figures) -> str:
@@ -78,7 +86,7 @@ def times(report: Report, figures: Figures) -> str:
     rows = [
         (
             text(owner(row.group, row.handler, report)),
-            count(row.recovered_messages),
+            settled(row.recovered_messages, report),
             *_spread(row.to_recover_s),
             count(row.dead_messages),
             *_spread(row.to_death_s),
@@ -161,8 +169,10 @@ def replays(report: Report, figures: Figures) -> str:  # noqa: ARG001
         (
             text(owner(each.group, each.handler, report)),
             count(each.replayed),
-            text(f"{count(each.recovered)} ({percent(each.recovered / each.replayed)})"),
-            *(count(number) for number in (each.dead, each.waiting, each.unknown)),
+            _saved(each.recovered, each.replayed, report),
+            count(each.dead),
+            settled(each.waiting, report),
+            count(each.unknown),
         )
         for each in report.replays
     ]

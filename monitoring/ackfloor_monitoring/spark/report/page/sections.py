@@ -104,7 +104,7 @@ def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
             bar(group.share) + text(percent(group.share)),
             count(group.failures),
             count(group.dead),
-            text(healed(group)),
+            text(healed(group, report)),
         )
         for group in groups
     ]
