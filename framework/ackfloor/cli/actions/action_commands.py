@@ -20,9 +20,9 @@ actions_app = Commands(
     no_args_is_help=True,
 )
 
-COLUMNS: Final = ("at", "by", "action", "targets", "state", "counts", "reason", "id")
+COLUMNS: Final = ("at", "by", "action", "targets", "state", "counts", "reason", "job", "id")
 #: Dropped where a terminal is too narrow, in this order.
-_SPARE: Final = ("id", "group", "counts", "reason")
+_SPARE: Final = ("id", "job", "group", "counts", "reason")
 
 
 @actions_app.command()
@@ -50,12 +50,18 @@ def ls(
 
     Every command that changes something in a run or of dead letters has a note here; so has what is
     done with other programs that stand on `ackfloor.operations`. `begun`: a job that runs, or that
-    was killed. JSON has everything: from which host and program, what was asked for, the error.
+    was killed. `job` is its name in `dlq jobs`; `id` is that of the note, another one each time
+    that somebody acts on a job. JSON has everything: from which host and program, what was asked
+    for, the error.
     """
     wanted = ActionFilter(by, action, group, time_ms("--since", since))
     notes = ActionLog(brokers.options()).newest(wanted, limit)
     if output is RowsOutput.table:
-        print_rows([_row(note) for note in notes], output, spare=_SPARE)
+        rows = [_row(note) for note in notes]
+        if not any(row["job"] for row in rows):
+            for row in rows:
+                del row["job"]
+        print_rows(rows, output, spare=_SPARE)
         return
     print_rows([_facts(note, output) for note in notes], output, columns=COLUMNS)
 
@@ -70,8 +76,15 @@ def _row(note: ActionNote) -> dict[str, Any]:
         "state": note.state.value,
         "counts": _counts(note),
         "reason": note.reason,
+        "job": _job(note),
         "id": note.id,
     }
+
+
+def _job(note: ActionNote) -> str:
+    """The job that it is or that it ended, as `dlq jobs` names it; "" for none."""
+    job = note.arguments.get("job")
+    return job if isinstance(job, str) else ""
 
 
 def _counts(note: ActionNote) -> str:
@@ -79,7 +92,12 @@ def _counts(note: ActionNote) -> str:
 
 
 def _facts(note: ActionNote, output: RowsOutput) -> dict[str, Any]:
-    facts = {"at": moment(note.at_ms), **asdict(note), "targets": list(note.targets)}
+    facts = {
+        "at": moment(note.at_ms),
+        **asdict(note),
+        "targets": list(note.targets),
+        "job": _job(note),
+    }
     if output is RowsOutput.csv:
         facts |= {"arguments": json_text(note.arguments), "counts": _counts(note)}
     return facts

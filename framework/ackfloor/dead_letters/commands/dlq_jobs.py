@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,11 +13,19 @@ from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, OfGroupOp
 from ackfloor.cli.shared.rows import RowsOption, RowsOutput, print_rows
 from ackfloor.cli.shared.times import moment
 from ackfloor.core.parking.topic_names import parse_topic
+from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.commands.selection import DeadLetterSelection, TopicsArgument
+from ackfloor.errors import AckfloorError
+from ackfloor.operations import TOPIC, ActionFilter, ActionLog
 from ackfloor.redrive import operator
 
 if TYPE_CHECKING:
     from ackfloor.dead_letters.rules.redrive_jobs import JobNote
+    from ackfloor.kafka.client.client_options import KafkaOptions
+
+#: Of so many of the newest actions the reasons are shown.
+_MOST_ACTIONS: Final = 10_000
+_CANCEL: Final = "dlq cancel"
 
 
 def jobs(
@@ -29,17 +38,43 @@ def jobs(
 
     `silent`: it did not say that it ended, and nothing has been heard of it; it was killed, most
     likely. `dlq replay TOPIC --resume JOB` goes on with it, `dlq discard` likewise with its own.
+    `because` is the reason that its operator gave, `why` is why it stopped.
     """
-    reading = DeadLetterSelection.open(brokers).topics
-    rows = [
-        _row(topic, note)
-        for topic in topics or reading.names(group)
-        for note in reading.jobs(topic)
+    opened = DeadLetterSelection.open(brokers)
+    notes = [
+        (topic, note)
+        for topic in topics or opened.topics.names(group)
+        for note in opened.topics.jobs(topic)
     ]
-    print_rows(rows, output, spare=("why", "target", "by", "last", "began", "of", "action"))
+    reasons = _reasons(opened.options, [note for _, note in notes])
+    rows = [_row(topic, note, reasons.get(note.job, "")) for topic, note in notes]
+    if output is RowsOutput.table and not reasons:
+        for row in rows:
+            del row["because"]
+    spare = ("why", "target", "because", "by", "last", "began", "of", "action")
+    print_rows(rows, output, spare=spare)
 
 
-def _row(topic: str, note: JobNote) -> dict[str, Any]:
+def _reasons(options: KafkaOptions, notes: Sequence[JobNote]) -> Mapping[str, str]:
+    """By job the last reason that was given for it, of those that are noted as actions."""
+    if not notes:
+        return {}
+    since = ActionFilter(since_ms=min(note.began_ms for note in notes))
+    try:
+        actions = ActionLog(options).newest(since, _MOST_ACTIONS)
+    except AckfloorError as exc:
+        text = f"warning: reasons are not shown, as {TOPIC} can't be read: {plain(str(exc))}"
+        typer.secho(text, fg="yellow", err=True)
+        return {}
+    found: dict[str, str] = {}
+    for action in actions:
+        job = action.arguments.get("job")
+        if isinstance(job, str) and action.reason and action.action != _CANCEL:
+            found.setdefault(job, action.reason)
+    return {note.job: found[note.job] for note in notes if note.job in found}
+
+
+def _row(topic: str, note: JobNote, because: str) -> dict[str, Any]:
     from ackfloor.dead_letters.kafka.redrive_notes import state_of
 
     return {
@@ -51,6 +86,7 @@ def _row(topic: str, note: JobNote) -> dict[str, Any]:
         "began": moment(note.began_ms),
         "last": moment(note.at_ms),
         "by": note.by,
+        "because": because,
         "topic": topic,
         "target": note.target,
         "why": note.why,
@@ -67,7 +103,7 @@ def cancel(
     """End a job, wherever it runs: it can write nothing more. What it has done stays done."""
     from ackfloor.dead_letters.kafka.redrive_cancel import cancelled
 
-    noting = Noting(brokers, "dlq cancel", because, {"job": job})
+    noting = Noting(brokers, _CANCEL, because, {"job": job})
     reading = DeadLetterSelection.open(brokers)
     if not yes:
         confirm(f"End job {job}?", f"job {job} would be ended")

@@ -60,7 +60,25 @@ def test_what_was_done_is_listed(stage: Stage) -> None:
     assert replay["arguments"]["rate"] == "100/s"
     # The job, as `dlq jobs` names it, and another id for each time that somebody acts on it.
     [first, *_] = json.loads(run("dlq", "jobs", stage.dlq, "-o", "json").stdout)
-    assert replay["arguments"]["job"] == first["job"] != replay["id"]
+    assert replay["job"] == replay["arguments"]["job"] == first["job"] != replay["id"]
+
+
+def test_a_job_and_its_action_name_each_other(stage: Stage) -> None:
+    """`actions ls` the job, `dlq jobs` the reason: that of who began it, not why it was ended."""
+    asked = ("--key", "k1", "--because", "ticket 17", "--yes")
+    assert run("dlq", "discard", stage.dlq, *asked).exit_code == 0
+    assert run("dlq", "discard", stage.dlq, "--key", "k0", "--yes").exit_code == 0
+    jobs = json.loads(run("dlq", "jobs", stage.dlq, "-o", "json").stdout)
+    assert sorted((job["because"], job["why"]) for job in jobs) == [("", ""), ("ticket 17", "")]
+    [job] = [job["job"] for job in jobs if job["because"]]
+    ended = run("dlq", "cancel", stage.dlq, job, "--because", "wrong topic", "--yes")
+    assert ended.exit_code == 0
+    again = json.loads(run("dlq", "jobs", stage.dlq, "-o", "json").stdout)
+    assert [each["because"] for each in again if each["job"] == job] == ["ticket 17"]
+    table = run("dlq", "jobs", stage.dlq).stdout
+    assert ("because" in table, "ticket 17" in table) == (True, True)
+    assert {note["job"] for note in actions(stage)} == {each["job"] for each in jobs}
+    assert job in run("actions", "ls", "--group", stage.group).stdout
 
 
 def test_they_are_selected_and_printed(stage: Stage) -> None:
