@@ -38,6 +38,7 @@ __all__ = [
     "lives",
     "new_causes",
     "register_views",
+    "release_rates",
     "session",
     "what_if",
 ]
@@ -160,6 +161,26 @@ def costs(failures: DataFrame) -> DataFrame:
     from ackfloor_monitoring.spark.analysis import cause_frames
 
     return cause_frames.costs(failures)
+
+
+def release_rates(failures: DataFrame) -> DataFrame:
+    """What a release made more frequent, or less: a row for each cause and release.
+
+    - group string, handler string, cause string, error_type string: as in `fingerprints`.
+    - release string, began timestamp: of the workers, and when it failed first, of anything.
+    - hours double: from then to the first failure of the next release of the group, or to the last
+      failure.
+    - failures bigint, messages bigint: that failed so under it, in their first lives.
+    - per_hour double: messages by hours.
+    - before string, before_per_hour double: the release before, and the same of it; null of the
+      first one. A cause that a release ended has a row with 0.
+
+    Args:
+        failures: from `failures`, with whole releases.
+    """
+    from ackfloor_monitoring.spark.analysis import release_rates as of_releases
+
+    return of_releases.release_rates(failures)
 
 
 def new_causes(failures: DataFrame, release: str) -> DataFrame:
@@ -352,8 +373,8 @@ def register_views(
     commits: Iterable[Settled] = (),
     dispositions: DataFrame | None = None,
 ) -> None:
-    """Name the views for SQL: `failures`, `deliveries`, `fingerprints`, `costs`, `lives`, `funnel`,
-    `funnel_by_cause` and `dispositions`.
+    """Name the views for SQL: `failures`, `deliveries`, `fingerprints`, `costs`, `release_rates`,
+    `lives`, `funnel`, `funnel_by_cause` and `dispositions`.
 
     They are those of `ackfloor spark sql`; `spark.sql("DESCRIBE funnel")` shows columns, types and
     meanings. They last as long as the session.

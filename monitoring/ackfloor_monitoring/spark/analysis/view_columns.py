@@ -101,6 +101,25 @@ COST = StructType(
         ),
     ]
 )  # fmt: skip
+# A row for each cause and release.
+RELEASE_RATE = StructType(
+    [
+        _GROUP,
+        _HANDLER,
+        *(FINGERPRINT[name] for name in ("cause", "error_type")),
+        _column("release", _TEXT, "The release of the workers."),
+        _column("began", _TIME, "When it failed first, of anything, in UTC."),
+        _column(
+            "hours", DoubleType(), "From then to the first failure of the next release of the "
+            "group, or to the last failure."
+        ),
+        _column("failures", _COUNT, "Deliveries that failed so under it, of first lives."),
+        _column("messages", _COUNT, "Messages that did, of known origin."),
+        _column("per_hour", DoubleType(), "`messages` by `hours`; null where these are 0."),
+        _column("before", _TEXT, "The release before; null of the first one."),
+        _column("before_per_hour", DoubleType(), "`per_hour` of the same cause under it."),
+    ]
+)  # fmt: skip
 # A row for each cause that a release brought, from a function and no view.
 NEW_CAUSE = StructType(
     [
@@ -179,6 +198,7 @@ COMPUTED: Final[Mapping[str, StructType]] = {
     "deliveries": DELIVERY,
     "fingerprints": FINGERPRINT,
     "costs": COST,
+    "release_rates": RELEASE_RATE,
     "lives": LIFE,
     "funnel": STEP,
     "funnel_by_cause": CAUSE_STEP,
@@ -189,6 +209,8 @@ ABOUT: Final[Mapping[str, str]] = {
     "that wait behind another one.",
     "fingerprints": "A row for each group, handler and cause of failures.",
     "costs": "A row for each group, handler and cause: what its failures cost.",
+    "release_rates": "A row for each cause and release: how many messages failed so in an hour, "
+    "beside the release before. A cause that a release ended has a row with 0.",
     "lives": "A row for each run of a message through its retries: its first life, and one for "
     "each replay. Messages whose origin can't be read are not there.",
     "funnel": "A row for each handler and attempt, of first lives: how many messages failed this "

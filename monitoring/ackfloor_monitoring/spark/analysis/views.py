@@ -10,6 +10,7 @@ from pyspark.sql.types import StructField, StructType
 from ackfloor_monitoring.spark.analysis.cause_frames import costs, delivery_rows, fingerprints
 from ackfloor_monitoring.spark.analysis.described import described
 from ackfloor_monitoring.spark.analysis.life_frames import funnel, funnel_by_cause, message_lives
+from ackfloor_monitoring.spark.analysis.release_rates import release_rates
 from ackfloor_monitoring.spark.table.column_meanings import OF_DISPOSITIONS, of_failures
 from ackfloor_monitoring.spark.table.columns import DERIVED, FAILURE
 from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Their names; the last one needs brokers.
 VIEWS: Final = (
-    "failures", "deliveries", "fingerprints", "costs", "lives", "funnel", "funnel_by_cause",
-    "dispositions",
+    "failures", "deliveries", "fingerprints", "costs", "release_rates", "lives", "funnel",
+    "funnel_by_cause", "dispositions",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def views(
         "deliveries": delivery_rows(failures),
         "fingerprints": fingerprints(failures),
         "costs": costs(failures),
+        "release_rates": release_rates(failures),
         "lives": lived,
         "funnel": funnel(lived),
         "funnel_by_cause": funnel_by_cause(lived),

@@ -62,8 +62,8 @@ def sql(
 ) -> None:
     """Answer a query in Spark's SQL over the table. Nothing is changed.
 
-    Views: failures, deliveries, fingerprints, costs, lives, funnel, funnel_by_cause, dispositions;
-    DESCRIBE shows the columns of one.
+    Views: failures, deliveries, fingerprints, costs, release_rates, lives, funnel, funnel_by_cause,
+    dispositions; DESCRIBE shows the columns of one.
     Where a setting names brokers, they are asked for the groups' commits and the dispositions, if
     the query reads a view that needs them.
     """

@@ -124,3 +124,38 @@ def test_the_last_day_of_a_history_has_its_failures(asked: Answers) -> None:
     """However long ago it was. `kind` would count the redrive as none, and each hop of a wait."""
     [(handler, _, failures)] = asked["Today's failures by handler and hour?"]
     assert (handler, failures) == ("bill", 1)
+
+
+def test_a_release_that_makes_a_cause_more_frequent_is_found(spark: SparkSession) -> None:
+    """Timeouts were there before, of the same class; a redrive under the release is not its doing,
+    and what came with it is beside none before."""
+    rows: list[dict[str, Any]] = []
+
+    def failed(hour: float, error: str, **more: Any) -> None:
+        at = NOON + timedelta(hours=hour)
+        release = "1.0" if hour < 100 else "1.1" if hour < 150 else "1.2"
+        number = len(rows)
+        rows.append(
+            dead(
+                number, event_time=at, day=at.date(), error_type=error, release=release,
+                origin_topic="orders", origin_partition=0, origin_offset=number, **more,
+            )
+        )  # fmt: skip
+
+    for hour in range(-100, 180):
+        for n in range(12 if 100 <= hour < 150 else 2):
+            failed(hour + n / 12, "shop.Timeout")
+        failed(hour + 0.5, "shop.Usual")
+    for n in range(50):
+        failed(100 + n / 2, "shop.New")
+        failed(101, "shop.Usual", replays=1)
+    notebook.register_views(with_derived(frame(spark, rows)))
+    found = [
+        tuple(row) for row in spark.sql(query("What did a release make more frequent?")).collect()
+    ]
+    assert found == [
+        ("bill", "shop.Timeout", "1.1", "1.0", 600, 12.0, 2.0),
+        ("bill", "shop.New", "1.1", "1.0", 50, 1.0, 0.0),
+    ]
+    ended = spark.sql("SELECT release, messages FROM release_rates WHERE error_type = 'shop.New'")
+    assert {tuple(row) for row in ended.collect()} == {("1.1", 50), ("1.2", 0)}

@@ -125,8 +125,8 @@ def test_an_unknown_name_is_answered_with_the_known_ones(table: str) -> None:
     """What can be written instead."""
     refused = str(sql(table, "SELECT * FROM dispositions").exception)
     assert (
-        "the views are failures, deliveries, fingerprints, costs, lives, funnel, funnel_by_cause, "
-        "dispositions (the last" in refused
+        "the views are failures, deliveries, fingerprints, costs, release_rates, lives, "
+        "funnel, funnel_by_cause, dispositions (the last" in refused
     )
 
 

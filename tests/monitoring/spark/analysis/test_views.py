@@ -240,6 +240,7 @@ def test_sql_sees_every_view_with_its_meanings(spark: SparkSession, counted: Cou
         (notebook.deliveries, COMPUTED["deliveries"]),
         (notebook.fingerprints, COMPUTED["fingerprints"]),
         (notebook.costs, COMPUTED["costs"]),
+        (notebook.release_rates, COMPUTED["release_rates"]),
         (notebook.new_causes, NEW_CAUSE),
         (notebook.lives, COMPUTED["lives"]),
         (notebook.funnel, COMPUTED["funnel"]),
