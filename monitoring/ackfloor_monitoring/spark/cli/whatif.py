@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ackfloor import SettingError
-from ackfloor.cli.shared.parameters import Output, OutputOption
-from ackfloor_monitoring.spark.cli.parameters import OneClusterOption, TableOption
+from ackfloor.cli.shared.parameters import OF_SETTINGS, BrokersOption, Output, OutputOption
+from ackfloor_monitoring.spark.cli.parameters import (
+    FailedGroupOption,
+    OneClusterOption,
+    TableOption,
+)
 from ackfloor_monitoring.spark.cli.stage_line import stage_line
 from ackfloor_monitoring.spark.setup.session import require_pyspark, spark_session
 from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
 
 if TYPE_CHECKING:
+    from ackfloor.redrive import KafkaOptions
     from ackfloor_monitoring.spark.whatif.answer import WhatIf
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Whose failures; `clients` read the groups' commits, None leaves them out."""
+
+    table: str
+    group: str | None
+    cluster: str | None
+    handler: str | None
+    clients: KafkaOptions | None
 
 
 def whatif(
     table: TableOption,
+    group: FailedGroupOption = None,
     cluster: OneClusterOption = None,
     handler: Annotated[
         str | None,
@@ -57,6 +75,15 @@ def whatif(
             help="Instead of a curve each wait in turn: --delay 1s --delay 30s; the last repeats."
         ),
     ] = None,
+    commits: Annotated[
+        bool,
+        typer.Option(
+            "--commits/--no-commits",
+            help="Ask the brokers what the groups have committed, where a setting names brokers. "
+            "Without it a message whose wait is over counts as recovered, also if it still waits.",
+        ),
+    ] = True,
+    brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what another retry policy would have made of the failures in the table.
@@ -71,7 +98,9 @@ def whatif(
     )
     try:
         options.policy()  # refused before Spark is started
-        whatif = _rerun(table, options, cluster, handler)
+        named = brokers.settings().assigned_to("kafka.bootstrap_servers") is not None
+        clients = brokers.options() if commits and named else None
+        whatif = _rerun(_Asked(table, group, cluster, handler, clients), options)
     except SettingError as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
@@ -85,18 +114,22 @@ def whatif(
         target.print(part)
 
 
-def _rerun(table: str, policy: PolicyOptions, cluster: str | None, handler: str | None) -> WhatIf:
+def _rerun(asked: _Asked, policy: PolicyOptions) -> WhatIf:
     require_pyspark()
     from ackfloor_monitoring.spark.table import store
     from ackfloor_monitoring.spark.table.clusters import narrowed
+    from ackfloor_monitoring.spark.table.settled_rows import committed
     from ackfloor_monitoring.spark.whatif.build import what_if
 
     with (
         stage_line("starting Spark") as show_stage,
         spark_session("ackfloor spark whatif") as spark,
     ):
-        show_stage(f"replaying the failures in {table}")
-        failures = store.read_failures(spark, table)
-        with store.readable_store_errors(table):
-            failures = narrowed(failures, cluster, table)
-            return what_if(failures, None, policy, table=table, handler=handler)
+        show_stage(f"replaying the failures in {asked.table}")
+        failures = store.read_failures(spark, asked.table)
+        if asked.group is not None:
+            failures = failures.where(failures["group"] == asked.group)
+        with store.readable_store_errors(asked.table):
+            failures = narrowed(failures, asked.cluster, asked.table)
+            known = None if asked.clients is None else committed(failures, asked.clients)
+            return what_if(failures, known, policy, table=asked.table, handler=asked.handler)

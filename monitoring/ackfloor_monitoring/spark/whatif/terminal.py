@@ -121,7 +121,7 @@ def _notes(whatif: WhatIf) -> Iterator[str]:
     parts = (
         (left.waiting, f"messages that still wait{_such_as(examples.waiting)}"),
         (left.own_waits, f"{_OWN_WAIT}{_such_as(examples.own_waits)}"),
-        (left.replays, "replays of dead letters"),
+        (left.replays, "lives of redriven dead letters (their first lives count)"),
         (left.without_origin, "failures whose origin can't be read"),
     )
     if any(number for number, _ in parts):

@@ -14,7 +14,7 @@ from tests.framework.cli.command import ackfloor
 WITHOUT_SETTINGS = {
     *("demo", "broker up", "broker down", "broker status"),
     *("broker topic", "broker prepare"),
-    *("spark jars", "spark prepare", "spark whatif", "spark forget"),
+    *("spark jars", "spark prepare", "spark forget"),
     *("spark maintain", "spark migrate"),
 }
 #: Commands that read settings and connect to no broker: they ask a run, or nobody.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
@@ -16,9 +17,10 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from ackfloor import RetryPolicy, SettingError
+from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.cli import spark_app
 from ackfloor_monitoring.spark.spark_errors import NothingToReport, TableRefused
-from ackfloor_monitoring.spark.table import store
+from ackfloor_monitoring.spark.table import settled_rows, store
 from ackfloor_monitoring.spark.whatif.answer import (
     ASSUMPTIONS,
     Estimate,
@@ -30,10 +32,12 @@ from ackfloor_monitoring.spark.whatif.answer import (
 )
 from ackfloor_monitoring.spark.whatif.terminal import whatif_tables
 from ackfloor_monitoring.spark.whatif.whatif_model import PolicyOptions
-from tests.monitoring.spark.failure_rows import dead, frame
+from tests.monitoring.spark.failure_rows import NOON, dead, frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ackfloor.redrive import KafkaOptions
 
 # The package has the command of this name where the module would be.
 command = import_module("ackfloor_monitoring.spark.cli.whatif")
@@ -166,8 +170,8 @@ def test_the_tables_say_what_the_numbers_rest_on() -> None:
     assert "What recovers under both does so 31.5 s sooner on the average." in rows
     joined = " ".join(rows)
     assert (
-        "Left out: 3 messages that still wait (such as orders/0/7); 2 replays of dead letters."
-        in joined
+        "Left out: 3 messages that still wait (such as orders/0/7); 2 lives of redriven dead "
+        "letters (their first lives count)." in joined
     )
     assert "cannot be known: see the bounds (such as orders/1/[b]9)." in joined
     assert all(sentence in joined for sentence in ASSUMPTIONS)
@@ -189,7 +193,7 @@ def test_people_get_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not ask for JSON; the policy is the one that was said."""
     asked: list[RetryPolicy] = []
 
-    def told(_table: str, options: PolicyOptions, *_of: str | None) -> WhatIf:
+    def told(_asked: object, options: PolicyOptions) -> WhatIf:
         asked.append(options.policy(IN_FORCE))
         return ANSWER
 
@@ -228,3 +232,59 @@ def test_it_reads_the_table(
     unknown = whatif("--handler", "bil", table=table)
     assert unknown.exit_code == 2
     assert "the table has bill" in " ".join(unknown.stderr.replace("│", " ").split())
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_what_waits_by_the_groups_commits_is_no_recovery(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where brokers are named they are asked. Else what was due counts as recovered. Of a redriven
+    message the first life is a dead letter, whatever became of it since."""
+
+    @contextmanager
+    def session(_name: str) -> Iterator[SparkSession]:
+        yield spark
+
+    def parked(offset: int, origin: int, **more: Any) -> dict[str, Any]:
+        return dead(
+            offset, topic="orders--billing--retry-1s", topic_id="tier", stage="retry", tier="1s",
+            reason="error", attempt=1, not_before=NOON + timedelta(seconds=1), day=NOON.date(),
+            origin_topic="orders", origin_partition=0, origin_offset=origin, **more,
+        )  # fmt: skip
+
+    of_one = {"origin_topic": "orders", "origin_partition": 0, "origin_offset": 9}
+    later = NOON + timedelta(hours=1)
+    redriven = {"replays": 1, "attempt": 0, "reason": None, "error_type": None}
+    rows = [
+        parked(0, 5), parked(1, 6), dead(7, **of_one),
+        {**parked(2, 9), **redriven, "kafka_time": later},
+    ]  # fmt: skip
+    table = str(tmp_path / "failures")
+    store.open_table(spark, table)
+    store.append(frame(spark, rows), table)
+    asked: list[str] = []
+
+    def committed(_failures: object, clients: KafkaOptions) -> list[Settled]:
+        asked.append(str(clients.consumer["bootstrap.servers"]))
+        return [Settled("orders--billing--retry-1s", "tier", 0, 1, [])]
+
+    monkeypatch.setattr(command, "spark_session", session)
+    monkeypatch.setattr(settled_rows, "committed", committed)
+    monkeypatch.delenv("ACKFLOOR_BOOTSTRAP_SERVERS", raising=False)
+    found = {}
+    for name, more in (
+        ("none", ()),
+        ("asked", ("--bootstrap-servers", "there:1")),
+        ("not asked", ("--bootstrap-servers", "there:1", "--no-commits")),
+    ):
+        told = json.loads(whatif("-o", "json", *more, table=table).stdout)
+        left, total = told["left_out"], told["total"]
+        found[name] = (total["recovered"], total["dead"], left["waiting"], told["commits_known"])
+        assert left["replays"] == 1
+    assert found == {
+        "none": (2, 1, 0, False), "asked": (1, 1, 1, True), "not asked": (2, 1, 0, False)
+    }  # fmt: skip
+    assert asked == ["there:1"]
+    nobody = whatif("--group", "mail", "--bootstrap-servers", "there:1", table=table)
+    assert isinstance(nobody.exception, NothingToReport)
