@@ -49,6 +49,7 @@ class _Work:
     ingest: bool
     html: Path | None
     metrics_file: Path | None
+    keep: bool
 
     def store(self, spark: SparkSession, show_stage: Callable[[str], None]) -> None:
         """Store what the topics hold by now, where that is asked for."""
@@ -72,6 +73,8 @@ class _Work:
             since=Since(since, self.since_release),
             clients=self.clients,
             made_at=now,
+            keep=self.keep,
+            say=lambda line: typer.echo(line, err=True),
         )
         if self.html is not None:
             from ackfloor_monitoring.spark.report.page.page import html_page
@@ -133,12 +136,20 @@ def report(
             "Without it the report can't tell recovered messages from waiting ones.",
         ),
     ] = True,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--no-keep",
+            help="Keep beside the table what is counted of each day, so that the next report reads "
+            "only days that have changed. Without it every day is counted, and nothing is written.",
+        ),
+    ] = True,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what failed, why, what retries bought, and what is new.
 
-    It reads the table that `ackfloor spark ingest` fills, and changes nothing but with --ingest.
+    It reads the table that `ackfloor spark ingest` fills, and changes no row of it.
     """
     settings = brokers.settings()
     named = settings.assigned_to("kafka.bootstrap_servers") is not None
@@ -154,8 +165,9 @@ def report(
     require_pyspark()
     asked = clients if commits and named else None
     work = _Work(
-        table, group, cluster, settings, asked, since, since_release, ingest, html, metrics_file
-    )
+        table, group, cluster, settings, asked, since, since_release, ingest, html, metrics_file,
+        keep,
+    )  # fmt: skip
     with (
         _until_stopped(rounds, html),
         stage_line("starting Spark") as show_stage,

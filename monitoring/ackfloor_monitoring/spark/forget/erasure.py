@@ -124,6 +124,8 @@ def erase(
         rows = _leave_places(spark, table, condition)
         note = replace(note, rows=rows, messages=expected.messages if rows else 0)
         write_note(spark, table, note)
+        # After the note: a report that counts meanwhile sees it, and deletes what it has kept.
+        store.delete_folder(spark, f"{table}/{store.KEPT_COUNTS}")
         held = _holding(spark, table, condition)
         deleted = delete_files(spark, (each.path for each in held if each.deletable))
         left = sum(not each.deletable for each in held)

@@ -54,8 +54,13 @@ def write_note(spark: SparkSession, table: str, note: ErasureNote) -> None:
 
 def notes_since(spark: SparkSession, table: str, since: datetime) -> list[ErasureNote]:
     """Those that began since then, the first one first."""
-    found = (note for note in _notes(spark, table) if datetime.fromisoformat(note.at) >= since)
+    found = (n for n in all_notes(spark, table) if datetime.fromisoformat(n.at) >= since)
     return sorted(found, key=lambda note: note.at)
+
+
+def all_notes(spark: SparkSession, table: str) -> frozenset[ErasureNote]:
+    """All of them."""
+    return frozenset(_notes(spark, table))
 
 
 def _notes(spark: SparkSession, table: str) -> Iterator[ErasureNote]:

@@ -255,6 +255,8 @@ class Report:
             is not needed.
         far: the furthest of them.
         erased: what was erased on request in the last seven days, the first one first.
+        days_counted: days whose rows were read for this report.
+        days_kept: days whose counts had been kept by an earlier one.
     """
 
     made_at: datetime
@@ -283,6 +285,8 @@ class Report:
     far_records: int = 0
     far: tuple[FarRecord, ...] = ()
     erased: tuple[Erased, ...] = ()
+    days_counted: int = 0
+    days_kept: int = 0
 
     def to_json(self) -> str:
         """The report as JSON; times are ISO 8601 in UTC with milliseconds."""

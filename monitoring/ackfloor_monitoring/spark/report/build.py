@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.report import counts, lives, sums
+from ackfloor_monitoring.spark.report import lives, sums
 from ackfloor_monitoring.spark.report.answer import (
     Bucket,
     FailureGroup,
@@ -25,8 +25,7 @@ from ackfloor_monitoring.spark.report.answer import (
     Totals,
 )
 from ackfloor_monitoring.spark.report.counts import moment
-from ackfloor_monitoring.spark.report.deliveries import deliveries, failure_columns
-from ackfloor_monitoring.spark.report.overview import overview
+from ackfloor_monitoring.spark.report.kept.figures import Figures, RowFigures
 from ackfloor_monitoring.spark.report.parts import (
     handler_rows,
     key_rows,
@@ -40,7 +39,6 @@ from ackfloor_monitoring.spark.report.parts import (
 from ackfloor_monitoring.spark.report.sums import Sums
 from ackfloor_monitoring.spark.report.time_axis import Period
 from ackfloor_monitoring.spark.spark_errors import NothingToReport, UnknownRelease
-from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,10 +69,23 @@ def build_report(
     since: Since,
     made_at: datetime,
 ) -> Report:
-    """Count everything.
+    """Count everything, from the rows of the table `failures`, as `report_of`."""
+    figures = RowFigures(failures)
+    return report_of(figures, commits, table=table, since=since, made_at=made_at)
+
+
+def report_of(
+    figures: Figures,
+    commits: Commits | None,
+    *,
+    table: str,
+    since: Since,
+    made_at: datetime,
+) -> Report:
+    """Sum up the figures.
 
     Args:
-        failures: rows of the table `failures`.
+        figures: of all rows that are reported on.
         commits: reads those of the groups' tiers; None where they are not known.
         table: the table's name in the report.
         since: from when on something is new.
@@ -84,19 +95,16 @@ def build_report(
         NothingToReport: there is no row, or no failure among them.
         UnknownRelease: no failure names the release.
     """
-    spark = failures.sparkSession
-    rows = failure_columns(failures)
-    delivered = deliveries(rows)
     with ThreadPoolExecutor(thread_name_prefix="report") as pool:
-        calls = pool.submit(counts.durations(delivered).collect)
-        seen = overview(rows, made_at)
+        calls = pool.submit(figures.durations().collect)
+        seen = figures.overview(made_at)
         if not seen.records:
             raise NothingToReport(f"{table}: there is no row in it")
         axis = seen.period
         starts = axis.starts
-        counting = pool.submit(counts.counts(delivered, axis).toArrow)
+        counting = pool.submit(figures.counts(axis).toArrow)
         known = None if commits is None else commits(seen.tiers)
-        with _kept(lives.lives(rows, commit_frame(spark, known or ()), axis)) as lived:
+        with _cached(figures.lives(axis, known)) as lived:
             outcome_counts = lives.outcome_counts(lived).collect()
             counted = counting.result()
             total = sums.totals(counted)
@@ -109,11 +117,13 @@ def build_report(
             heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
             read_by = sums.topic_handlers(counted)
             any_again = any(row["replayed"] for row in outcome_counts)
-            again = lives.replays_by_cause(lived, rows)
+            again = lives.replays_by_cause(lived, figures.dead_letters())
             healing = pool.submit(again.collect) if any_again else None
-            timing = pool.submit(lives.times(lived, spark.createDataFrame(read_by)).collect)
+            timing = pool.submit(
+                lives.times(lived, lived.sparkSession.createDataFrame(read_by)).collect
+            )
             causes = with_replays(sums.failure_groups(counted), healing.result() if healing else ())
-            groups = _groups(failures, causes, starts, total["failures"])
+            groups = _groups(figures, causes, starts, total["failures"])
             placed, times, hot_keys = placing.result(), timing.result(), heating.result()
         took = calls.result()
     of_topic = {(row["group"], row["origin_topic"]): row["handler"] for row in read_by.to_pylist()}
@@ -141,19 +151,20 @@ def build_report(
         traffic=traffic_rows(placed),
         handlers=handler_rows(sums.handlers(counted), took, outcome_counts, of_topic),
         replays=replay_rows(outcome_counts, of_topic),
+        days_counted=len({each.day for each in seen.days}),
         far_records=seen.outside(axis),
-        far=_far(failures, axis) if seen.outside(axis) else (),
+        far=_far(figures, axis) if seen.outside(axis) else (),
     )
 
 
 @contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+def _cached(frame: DataFrame) -> Iterator[DataFrame]:
     """Cached in memory while it is needed, and on disk where memory is short."""
-    kept = frame.persist()
+    cached = frame.persist()
     try:
-        yield kept
+        yield cached
     finally:
-        kept.unpersist()
+        cached.unpersist()
 
 
 def _new_since(counted: pa.Table, since: Since, last: datetime) -> datetime:
@@ -183,7 +194,7 @@ def _over_time(rows: Sequence[Sums]) -> tuple[Bucket, ...]:
 
 
 def _groups(
-    failures: DataFrame, rows: Sequence[Sums], starts: Sequence[int], total: int
+    figures: Figures, rows: Sequence[Sums], starts: Sequence[int], total: int
 ) -> tuple[FailureGroup, ...]:
     """All of them, most failures first.
 
@@ -191,9 +202,11 @@ def _groups(
         rows: from `parts.with_replays`.
     """
     samples: dict[tuple[object, ...], Sample] = {}
-    for row in counts.samples(failures, {row["last"] for row in rows}).collect():
-        *latest, topic, partition, offset, message = row
-        samples.setdefault(tuple(latest), Sample(topic, partition, offset, message))
+    for row in figures.samples({row["last"] for row in rows}).collect():
+        latest = (row["group"], row["handler"], row["cause"], row["at_ms"])
+        samples.setdefault(
+            latest, Sample(row["topic"], row["partition"], row["offset"], row["error_message"])
+        )
     found = [_group(row, starts, total, samples) for row in rows]
     order = sorted(found, key=lambda g: (-g.failures, g.group or "", g.handler or "", g.cause))
     return tuple(order)
@@ -220,12 +233,12 @@ def _group(
     )
 
 
-def _far(failures: DataFrame, axis: Period) -> tuple[FarRecord, ...]:
+def _far(figures: Figures, axis: Period) -> tuple[FarRecord, ...]:
     """The records that lie furthest from the period."""
     return tuple(
         FarRecord(
             row["group"], row["handler"], row["topic"], row["partition"], row["offset"],
             moment(row["at_ms"]), moment(row["written_ms"]),
         )
-        for row in counts.outside(failures, axis, MOST_FAR).collect()
+        for row in figures.outside(axis, MOST_FAR).collect()
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.report.deliveries import cause
-from ackfloor_monitoring.spark.report.time_axis import TO_MONDAY_MS, Period
+from ackfloor_monitoring.spark.report.time_axis import PART_OF_DAY_MS, TO_MONDAY_MS, Period
 from ackfloor_monitoring.spark.table.table_frames import did_not_fail, replayed
 
 if TYPE_CHECKING:
@@ -24,19 +24,28 @@ _BY = (
     "group", "origin_topic", "handler", "reason", "error_type", "error_fingerprint", "release",
     "stage", "attempt", "tier",
 )  # fmt: skip
+_SUMMED = (
+    "records", "failures", "hops", "replays", "behind", "unreadable", "without_origin",
+)  # fmt: skip
+# Which of the failures of one moment comes first.
+FIRST = ("kafka_time", "topic", "partition", "offset")
+_SAMPLED = ("group", "handler", "cause", "at_ms", *FIRST, "error_message")
 
 
-def counts(deliveries: DataFrame, period: Period) -> DataFrame:
+def counts(deliveries: DataFrame, start: Column, *day: str) -> DataFrame:
     """Records and failures by stretch of time, handler, cause and the columns of `_BY`.
 
-    Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch
-    (null outside of the period), `cause`; `records`, of them `failures`, `hops`, `replays`,
-    `behind`, `unreadable`, `without_origin`; `first` and `last`, the times of these.
+    Columns: those of `_BY`, `first_life` (the message was not replayed), `start` of the stretch,
+    `cause`; `_SUMMED`; `first` and `last`, the times of these.
+
+    Args:
+        start: from `stretch` or `part_of_day`.
+        day: the column of the day, where each is to be counted.
     """
     replayed, behind, records = F.col("replayed"), F.col("behind"), F.col("records")
     return (
         deliveries.groupBy(
-            *_BY, (F.col("replays") == 0).alias("first_life"), stretch(period).alias("start")
+            *day, *_BY, (F.col("replays") == 0).alias("first_life"), start.alias("start")
         )
         .agg(
             F.sum(records).alias("records"),
@@ -53,16 +62,43 @@ def counts(deliveries: DataFrame, period: Period) -> DataFrame:
     )
 
 
-def durations(deliveries: DataFrame) -> DataFrame:
-    """How long failed calls took, by handler: percentiles 50, 95, 99 and 100 in milliseconds."""
-    chosen = F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99, 1.0)))
-    calls = deliveries.where("not replayed and not behind").groupBy(
-        "group", "handler", "duration_ms"
-    )
+def summed(counts: DataFrame, period: Period) -> DataFrame:
+    """The counts of parts of days by the longer stretches of a period.
+
+    Args:
+        counts: from `counts`, by `part_of_day`.
+        period: whole days, and its stretches are parts of a day or more of them.
+    """
+    start = _start(F.col("start"), period.stretch_ms)
+    # Each part of a day lies in the period as a whole, or outside of it.
+    drawn = F.when(F.col("first").between(period.first_ms, period.last_ms), start)
     return (
-        calls.agg(F.count("*").alias("calls"))
-        .groupBy("group", "handler")
-        .agg(F.percentile("duration_ms", chosen, F.col("calls")).alias("duration_ms"))
+        counts.groupBy(*_BY, "first_life", drawn.alias("start"))
+        .agg(
+            *(F.sum(name).alias(name) for name in _SUMMED),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+        )
+        .withColumn("cause", cause())
+    )
+
+
+def calls(deliveries: DataFrame, *day: str) -> DataFrame:
+    """How many failed calls took how many milliseconds, by handler, and by the column of the day
+    where that is given."""
+    failed = deliveries.where("not replayed and not behind")
+    return failed.groupBy(*day, "group", "handler", "duration_ms").agg(F.count("*").alias("calls"))
+
+
+def durations(calls: DataFrame) -> DataFrame:
+    """How long failed calls took, by handler: percentiles 50, 95, 99 and 100 in milliseconds.
+
+    Args:
+        calls: from the function of this name.
+    """
+    chosen = F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99, 1.0)))
+    return calls.groupBy("group", "handler").agg(
+        F.percentile("duration_ms", chosen, F.col("calls")).alias("duration_ms")
     )
 
 
@@ -75,23 +111,52 @@ def samples(failures: DataFrame, at_ms: Collection[int]) -> DataFrame:
     """
     days = ", ".join(f"DATE'{day}'" for day in sorted({moment(ms).date() for ms in at_ms}))
     moments = ", ".join(f"timestamp_millis({ms})" for ms in sorted(set(at_ms)))
+    rows = failures.where(f"day IN ({days}) AND event_time IN ({moments})")
+    return _failed(rows).select(*_SAMPLED).orderBy(*FIRST)
+
+
+def latest(failures: DataFrame, counts: DataFrame, day: str) -> DataFrame:
+    """Of each day and cause the latest failure, as `samples` has them; of several the first.
+
+    Args:
+        failures: the table, with the column of the day.
+        counts: from `counts`, with that column too.
+        day: its name.
+    """
+    by = (day, "group", "handler", "cause")
+    last = counts.where("failures > 0").groupBy(*by).agg(F.max("last").alias("at_ms"))
+    last = last.select(*(F.col(name).alias(f"_{name}") for name in (*by, "at_ms")))
+    found = _failed(failures).select(day, *_SAMPLED)
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in (*by, "at_ms")]
+    columns = F.struct(*(name for name in found.columns if name not in by))
     return (
-        failures.where(f"day IN ({days}) AND event_time IN ({moments})")
-        .where(~replayed() & ~did_not_fail())
-        .select(
-            "group", "handler", cause().alias("cause"),
-            F.unix_millis("event_time").alias("at_ms"),
-            "topic", "partition", "offset", "error_message",
-        )
-        .orderBy("kafka_time", "topic", "partition", "offset")
-    )  # fmt: skip
+        found.join(F.broadcast(last), same)
+        .groupBy(*by)
+        .agg(F.min_by(columns, F.struct(*FIRST)).alias("_first"))
+        .select(*by, "_first.*")
+    )
+
+
+def _failed(rows: DataFrame) -> DataFrame:
+    """The failures, with their cause and their time in milliseconds."""
+    return rows.where(~replayed() & ~did_not_fail()).withColumns(
+        {"cause": cause(), "at_ms": F.unix_millis("event_time")}
+    )
 
 
 def stretch(period: Period) -> Column:
     """The start of the stretch of time in which `event_time` lies; null outside of the period."""
     at = F.col("event_time")
-    start = at - F.pmod(at + TO_MONDAY_MS, F.lit(period.stretch_ms))
-    return F.when(at.between(period.first_ms, period.last_ms), start)
+    return F.when(at.between(period.first_ms, period.last_ms), _start(at, period.stretch_ms))
+
+
+def part_of_day() -> Column:
+    """The start of the part of its day in which `event_time` lies."""
+    return _start(F.col("event_time"), PART_OF_DAY_MS)
+
+
+def _start(at: Column, length_ms: int) -> Column:
+    return at - F.pmod(at + TO_MONDAY_MS, F.lit(length_ms))
 
 
 def outside(failures: DataFrame, period: Period, most: int) -> DataFrame:

@@ -34,12 +34,15 @@ _SHARED = (
 )  # fmt: skip
 
 
-def failure_columns(failures: DataFrame) -> DataFrame:
+def failure_columns(failures: DataFrame, *more: str) -> DataFrame:
     """The columns of the failures table that the report reads, all but the messages.
 
     Times are milliseconds. Adds `replayed` (it is a replay, no failure), `behind` (it is behind
     another record of its key, and no failure) and `waits` (it belongs to an explicit wait, which
     may go on in further tiers). `unreadable` is 1 where a header can't be read.
+
+    Args:
+        more: further columns that are taken as they are.
     """
     changed = {
         **{name: F.unix_millis(name) for name in _TIMES},
@@ -52,7 +55,7 @@ def failure_columns(failures: DataFrame) -> DataFrame:
         ),
         "unreadable": (F.size("unreadable") > 0).cast("long"),
     }
-    names = dict.fromkeys((*IDENTITY, "topic", "tier", *_SHARED, *changed))
+    names = dict.fromkeys((*IDENTITY, "topic", "tier", *_SHARED, *changed, *more))
     return failures.select(
         *(changed[name].alias(name) if name in changed else F.col(name) for name in names)
     )
@@ -67,7 +70,9 @@ def _count(name: str) -> Column:
     return F.coalesce(name, F.lit(0))
 
 
-def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
+def deliveries(
+    rows: DataFrame, summed: Sequence[str] = (), shared: Sequence[str] = ()
+) -> DataFrame:
     """One row for each delivery that failed, and for each other record.
 
     Columns: those of `failure_columns` that its records share;
@@ -77,14 +82,16 @@ def deliveries(rows: DataFrame, summed: Sequence[str] = ()) -> DataFrame:
     Args:
         rows: from `failure_columns`.
         summed: further columns of numbers.
+        shared: further columns that the records of a delivery share.
     """
+    shared = (*_SHARED, *shared)
     numbers = ("records", "unreadable", *summed)
     counted = rows.withColumn("records", F.lit(1).cast("long"))
-    single = counted.where("not waits").select(*_SHARED, "not_before", "tier", *numbers)
+    single = counted.where("not waits").select(*shared, "not_before", "tier", *numbers)
     # Where no record waits so, the files' statistics say it and nothing is read.
     together = (
         counted.where("waits")
-        .groupBy(*_SHARED)
+        .groupBy(*shared)
         .agg(
             F.max("not_before").alias("not_before"),
             *(F.sum(name).alias(name) for name in numbers),

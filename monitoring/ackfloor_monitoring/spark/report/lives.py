@@ -17,7 +17,7 @@ As in `counts`, only numbers are aggregated: an outcome is its place in `OUTCOME
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 OUTCOMES = ("recovered", "dead", "waiting", "unknown")
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
 # A redrive and a park keep the key, so it is part of a message's identity.
-_LIFE = (*MESSAGE, "key", "replays")
+LIFE = (*MESSAGE, "key", "replays")
+# What can be added up over the days of a life.
+PART = (
+    "failures", "replay_records", "attempts", "numbered", "numbers", "tier_records",
+    "dead_records", "first_ms", "due_ms", "died_ms",
+)  # fmt: skip
+_TOLD = ("failures", "attempts", "tier_records")
 # Beyond it duplicates are not counted: a bit for each attempt must fit into a number.
 _MOST_ATTEMPTS = 62
 
@@ -56,13 +62,7 @@ def lives(
         period: in which failures lie.
         more: further aggregates over the deliveries of a life, by name.
     """
-    retried, attempt = F.col("stage") == "retry", F.col("attempt")
-    failed = ~F.col("replayed") & ~F.col("behind")
-    # Deliveries that failed, less the different ones among them, are duplicates: the different
-    # ones are bits of a number.
-    numbered = attempt.between(1, _MOST_ATTEMPTS)
-    bit = F.expr("shiftleft(1L, cast(attempt as int))")
-    different = F.bit_count(F.bit_or(F.when(numbered, bit)))
+    retried = F.col("stage") == "retry"
     judged = (
         rows.where(F.col("origin_offset").isNotNull())
         .transform(with_settled, commits)
@@ -72,49 +72,107 @@ def lives(
                 "unknown": (retried & F.col("settled").isNull()).cast("long"),
             }
         )
-    )
-    return (
-        judged.transform(deliveries, ("open", "unknown"))
+        .transform(deliveries, ("open", "unknown"))
         # Partitioned by offset once, the sums over lives need no other shuffle.
         .repartition("origin_offset")
-        .groupBy(*_LIFE)
-        .agg(
-            _outcome(retried).alias("outcome"),
-            # What failed has failed once at least, also where its attempt can't be read.
-            F.greatest(F.max("attempt"), F.max(failed.cast("int"))).alias("attempts"),
-            F.count_if(failed).alias("failures"),
-            F.count_if(F.col("replayed")).alias("_replayed"),
-            F.coalesce(F.count_if(failed & numbered) - different, F.lit(0)).alias("duplicates"),
-            F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
-            _since_first(F.max(F.when(retried, F.col("not_before"))), period).alias("recovery_ms"),
-            _since_first(F.min(F.when(~retried, _at(period))), period).alias("death_ms"),
-            *(column.alias(name) for name, column in (more or {}).items()),
-        )
-        # What only waited behind another record is no message that failed.
-        .where("failures > 0 or _replayed > 0")
-        .drop("_replayed")
+    )
+    summed = {name: F.sum(name) for name in ("open", "unknown")}
+    return ended(parts(judged, {**summed, **(more or {})}, period=period), period)
+
+
+def parts(
+    deliveries: DataFrame,
+    more: Mapping[str, Column],
+    *,
+    period: Period | None = None,
+    day: Sequence[str] = (),
+) -> DataFrame:
+    """What is summed up of each life: of the whole, or of its deliveries of each day.
+
+    Columns: `LIFE`, those of `PART`, and `more`. `merged` adds up the parts of several days.
+
+    Args:
+        deliveries: those of known origin.
+        more: further aggregates, by name.
+        period: outside of it no message died; None where the deliveries are of one day.
+        day: the column of the day, where each is to be summed up.
+    """
+    retried, attempt = F.col("stage") == "retry", F.col("attempt")
+    failed = ~F.col("replayed") & ~F.col("behind")
+    # Deliveries that failed, less the different ones among them, are duplicates: the different
+    # ones are bits of a number.
+    numbered = attempt.between(1, _MOST_ATTEMPTS)
+    bit = F.expr("shiftleft(1L, cast(attempt as int))")
+    at = F.col("event_time")
+    died = at if period is None else F.when(_within(at, period), at)
+    return deliveries.groupBy(*day, *LIFE).agg(
+        F.count_if(failed).alias("failures"),
+        F.count_if(F.col("replayed")).alias("replay_records"),
+        # What failed has failed once at least, also where its attempt can't be read.
+        F.greatest(F.max("attempt"), F.max(failed.cast("int"))).alias("attempts"),
+        F.count_if(failed & numbered).alias("numbered"),
+        F.bit_or(F.when(numbered, bit)).alias("numbers"),
+        F.sum(F.when(retried, F.col("records")).otherwise(0)).alias("tier_records"),
+        F.count_if(~retried).alias("dead_records"),
+        F.min("first_failed_at").alias("first_ms"),
+        F.max(F.when(retried, F.col("not_before"))).alias("due_ms"),
+        F.min(F.when(~retried, died)).alias("died_ms"),
+        *(column.alias(name) for name, column in more.items()),
     )
 
 
-def _at(period: Period) -> Column:
-    at = F.col("event_time")
-    return F.when(at.between(period.first_ms, period.last_ms), at)
+def merged(parts: DataFrame, period: Period) -> DataFrame:
+    """The parts of each life as one. Of `PART`, `open` and `unknown` what is null adds nothing.
+
+    Args:
+        parts: of days, partitioned by `origin_offset`.
+        period: outside of it no message died.
+    """
+    summed = ("failures", "replay_records", "numbered", "tier_records", "dead_records",
+              "open", "unknown")  # fmt: skip
+    died = F.col("died_ms")
+    return parts.groupBy(*LIFE).agg(
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in summed),
+        F.max("attempts").alias("attempts"),
+        F.bit_or("numbers").alias("numbers"),
+        F.min("first_ms").alias("first_ms"),
+        F.max("due_ms").alias("due_ms"),
+        F.min(F.when(_within(died, period), died)).alias("died_ms"),
+    )
 
 
-def _since_first(end: Column, period: Period) -> Column:
-    """Milliseconds from a life's first failure, which may be older than the table."""
-    at = F.col("first_failed_at")
-    first = F.min(F.when(at.between(period.earliest_ms, period.last_ms), at))
-    return F.when(end >= first, end - first)
+def ended(whole: DataFrame, period: Period) -> DataFrame:
+    """How each life ended: from its sums to the columns of `lives`.
 
-
-def _outcome(retried: Column) -> Column:
-    return (
-        F.when(F.count_if(~retried) > 0, _DEAD)
-        .when(F.sum("open") > 0, _WAITING)
-        .when(F.sum("unknown") > 0, _UNKNOWN)
+    Args:
+        whole: from `parts` or `merged`, with `open` and `unknown`.
+        period: in which failures lie.
+    """
+    # All records of a life name the same first failure, which may be older than the table.
+    first = F.when(F.col("first_ms").between(period.earliest_ms, period.last_ms), F.col("first_ms"))
+    different = F.bit_count("numbers")
+    outcome = (
+        F.when(F.col("dead_records") > 0, _DEAD)
+        .when(F.col("open") > 0, _WAITING)
+        .when(F.col("unknown") > 0, _UNKNOWN)
         .otherwise(_RECOVERED)
     )
+    found = {
+        "outcome": outcome,
+        "duplicates": F.coalesce(F.col("numbered") - different, F.lit(0)),
+        "recovery_ms": F.when(F.col("due_ms") >= first, F.col("due_ms") - first),
+        "death_ms": F.when(F.col("died_ms") >= first, F.col("died_ms") - first),
+    }
+    return (
+        # What only waited behind another record is no message that failed.
+        whole.where("failures > 0 or replay_records > 0")
+        .withColumns(found)
+        .drop(*(name for name in (*PART, "open", "unknown") if name not in _TOLD))
+    )
+
+
+def _within(at: Column, period: Period) -> Column:
+    return at.between(period.first_ms, period.last_ms)
 
 
 def messages(lives: DataFrame) -> DataFrame:
@@ -134,13 +192,24 @@ def outcome_counts(lives: DataFrame) -> DataFrame:
     ).agg(F.count("*").alias("lives"), F.sum("duplicates").alias("duplicates"))
 
 
-def replays_by_cause(lives: DataFrame, rows: DataFrame) -> DataFrame:
+def dead_letters(rows: DataFrame, *day: str) -> DataFrame:
+    """The dead letters whose origin is known: `LIFE`, `handler` and `cause`.
+
+    Args:
+        rows: from `deliveries.failure_columns`.
+        day: the column of the day, where it is to be among them.
+    """
+    died = rows.where("stage = 'dlq' and origin_offset is not null and not behind")
+    return died.select(*day, *LIFE, "handler", cause().alias("cause"))
+
+
+def replays_by_cause(lives: DataFrame, dead_letters: DataFrame) -> DataFrame:
     """What became of replays, by the handler and the cause of the dead letter before.
 
     Columns: `group`, `handler`, `cause`, `replayed`, `healed` (of them recovered).
 
     Args:
-        rows: from `deliveries.failure_columns`.
+        dead_letters: from the function of this name.
     """
     again = lives.where("replays > 0").select(
         *(F.col(name).alias(f"_{name}") for name in (*MESSAGE, "key")),
@@ -148,13 +217,14 @@ def replays_by_cause(lives: DataFrame, rows: DataFrame) -> DataFrame:
         (F.col("outcome") == _RECOVERED).alias("_healed"),
     )
     # A key or a group may be null, in both.
-    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in _LIFE]
-    # Of a dead letter that is there twice, one counts.
-    died = rows.where("stage = 'dlq' and origin_offset is not null and not behind")
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in LIFE]
+    # Of a dead letter that is there twice, one counts: each time the same.
+    first = F.min(F.struct("handler", "cause"))
     return (
-        died.join(again, reduce(and_, same))
-        .dropDuplicates([*_LIFE])
-        .groupBy("group", "handler", cause().alias("cause"))
+        dead_letters.join(again, reduce(and_, same))
+        .groupBy(*LIFE, "_healed")
+        .agg(first.alias("_first"))
+        .groupBy("group", "_first.handler", "_first.cause")
         .agg(F.count("*").alias("replayed"), F.count_if("_healed").alias("healed"))
     )
 

@@ -19,7 +19,9 @@ from ackfloor_monitoring.spark.report.time_axis import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+_TOPIC = ("group", "topic", "stage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +99,49 @@ def overview(rows: DataFrame, made_at: datetime) -> Overview:
         made_at: now.
     """
     end = day_after(made_at)
-    # Clocks may be wrong in a million ways: impossible days are two, however many there are.
-    day = F.floor(F.col("event_time") / DAY_MS)
-    found = (
-        rows.groupBy(
-            "group",
-            "topic",
-            "stage",
-            F.greatest(F.lit(EARLIEST_DAY - 1), F.least(F.lit(end), day)).alias("day"),
-        )
-        .agg(
-            F.count("*").alias("records"),
-            F.min("event_time").alias("first_ms"),
-            F.max("event_time").alias("last_ms"),
-        )
-        .toArrow()
+    day = _known_day(F.col("event_time"), end).alias("day")
+    return _of(rows.groupBy(*_TOPIC, day).agg(*_records()), end)
+
+
+def topic_days(rows: DataFrame, day: str) -> DataFrame:
+    """The rows of each topic on each day: `records`, `first_ms`, `last_ms`.
+
+    Args:
+        rows: from `deliveries.failure_columns`.
+        day: the column of the day.
+    """
+    return rows.groupBy(day, *_TOPIC).agg(*_records())
+
+
+def overview_of_days(topic_days: DataFrame, made_at: datetime) -> Overview:
+    """The same from the rows of each day.
+
+    Args:
+        topic_days: from the function of this name.
+        made_at: now.
+    """
+    end = day_after(made_at)
+    found = topic_days.groupBy(*_TOPIC, _known_day(F.col("first_ms"), end).alias("day")).agg(
+        F.sum("records").alias("records"),
+        F.min("first_ms").alias("first_ms"),
+        F.max("last_ms").alias("last_ms"),
     )
-    return Overview([TopicDay(**row) for row in found.to_pylist()], end)
+    return _of(found, end)
+
+
+def _of(found: DataFrame, end: int) -> Overview:
+    return Overview([TopicDay(**row) for row in found.toArrow().to_pylist()], end)
+
+
+def _known_day(at: Column, end: int) -> Column:
+    """Clocks may be wrong in a million ways: impossible days are two, however many there are."""
+    day = F.floor(at / DAY_MS)
+    return F.greatest(F.lit(EARLIEST_DAY - 1), F.least(F.lit(end), day))
+
+
+def _records() -> tuple[Column, ...]:
+    return (
+        F.count("*").alias("records"),
+        F.min("event_time").alias("first_ms"),
+        F.max("event_time").alias("last_ms"),
+    )

@@ -111,7 +111,9 @@ def topic_handlers(counts: pa.Table) -> pa.Table:
     named = _with_drawn_times(counts.filter(pc.is_valid(counts["handler"])))
     # What lies outside of the period says last who it is.
     order = pc.fill_null(named["last_drawn"], _BEFORE_ALL_MS)
-    named = named.append_column("order", order).sort_by("order")
+    named = named.append_column("order", order).sort_by(
+        [("order", "ascending"), ("handler", "ascending")]
+    )
     # One thread goes through the rows in their order.
     latest = named.group_by(by, use_threads=False).aggregate([("handler", "last")])
     return latest.rename_columns([*by, "handler"])

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 DAY_MS = 86_400_000
+# Stretches of a period of more than two days are parts of this length, or several of them.
+PART_OF_DAY_MS = DAY_MS // 4
+LONGEST_IN_SHORTER_MS = 2 * DAY_MS
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 # The longest period that each length of a stretch is for, in seconds: at most 97 stretches.
 _STRETCHES = (

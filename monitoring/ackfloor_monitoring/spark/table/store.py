@@ -40,6 +40,8 @@ CLEANED_PROPERTY = "ackfloor.cleaned"
 _UNNAMED_PROPERTY = "ackfloor.unnamed_cluster"
 # Where Spark keeps what it needs while a query runs; Delta leaves such folders alone.
 _SCRATCH = "_ingest"
+# Where the report keeps what it has counted of each day; it may hold keys and error messages.
+KEPT_COUNTS = "_report"
 # A file that is smaller may be merged with others; a larger one is not written again.
 SMALL_BYTES = 128 * 2**20
 _MOST_TRIES = 5
@@ -61,18 +63,24 @@ _PROPERTIES = {
 }
 
 
-def read_failures(spark: SparkSession, table: str) -> DataFrame:
+def read_failures(spark: SparkSession, table: str, version: int | None = None) -> DataFrame:
     """The table, with the columns of `FAILURE` and `DERIVED`.
 
     A column that an earlier release did not know is null until an ingest has added it. What is
     left of a forgotten record, its place, is not among the rows.
+
+    Args:
+        version: of which the rows are; None for the newest one, each time that they are read.
 
     Raises:
         TableRefused: there is none, or it is not ours, or of another version.
     """
     found = _properties(spark, table)
     _check_version(table, found)
-    rows = spark.read.format("delta").load(table)
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    rows = reader.load(table)
     unknown = {each.name: F.lit(None).cast(each.dataType) for each in _unknown_to(rows)}
     rows = rows.withColumns(unknown)
     if unnamed := found.get(_UNNAMED_PROPERTY):
@@ -140,7 +148,7 @@ def take_over(spark: SparkSession, table: str, writer: str) -> None:
     """Make `writer` the only one that may append; an append that is under way elsewhere fails."""
     _set(spark, table, WRITER_PROPERTY, writer)
     with readable_store_errors(table):
-        _delete(spark, f"{table}/{_SCRATCH}")
+        delete_folder(spark, f"{table}/{_SCRATCH}")
 
 
 def require_writer(spark: SparkSession, table: str, writer: str) -> None:
@@ -238,15 +246,36 @@ def removed_files(spark: SparkSession, table: str) -> DataFrame:
     return _logged(spark, table, "tombstones").select("path")
 
 
-def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
-    """No query of Delta's tells of them; this asks its log, as `VACUUM` does."""
+def day_files(spark: SparkSession, table: str) -> tuple[int, dict[str | None, str]]:
+    """The newest version, and of each day of it, ISO 8601, a hash of the names of its data files.
+
+    A file is never changed, so the hash stands for the rows.
+    """
     from pyspark.sql import DataFrame
 
+    snapshot = _newest(spark, table)
+    file = F.concat("path", F.coalesce(F.to_json("deletionVector"), F.lit("")))
+    found = (
+        DataFrame(snapshot.allFiles().toDF(), spark)
+        .groupBy(F.col("partitionValues")["day"].alias("day"))
+        .agg(F.sha2(F.concat_ws("\n", F.sort_array(F.collect_list(file))), 256).alias("files"))
+    )
+    return snapshot.version(), {row["day"]: row["files"] for row in found.collect()}
+
+
+def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    return DataFrame(getattr(_newest(spark, table), what)().toDF(), spark)
+
+
+def _newest(spark: SparkSession, table: str) -> Any:
+    """No query of Delta's tells of a version's files; this asks its log, as `VACUUM` does."""
     spark.read.format("delta").load(table)  # the log is read up to its end
     session: Any = spark
     jvm, of_java = session._jvm, session._jsparkSession  # noqa: SLF001
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(of_java, table)
-    return DataFrame(getattr(log.unsafeVolatileSnapshot(), what)().toDF(), spark)
+    return log.unsafeVolatileSnapshot()
 
 
 def is_conflict(failed: StoreFailed) -> bool:
@@ -333,7 +362,8 @@ def _has_files(spark: SparkSession, table: str) -> bool:
     return bool(files.exists(path)) and len(files.listStatus(path)) > 0
 
 
-def _delete(spark: SparkSession, folder: str) -> None:
+def delete_folder(spark: SparkSession, folder: str) -> None:
+    """Delete it with all that is in it, where it is there."""
     files, path = file_system(spark, folder)
     files.delete(path, True)
 
