@@ -105,7 +105,9 @@ class KeptDays:
         """Write the note: from now on the folder counts."""
         given = None if commits is None else [list(each) for each in commits]
         files, parts = file_system(self.spark, f"{self._root}/{run}/parts")
-        names = [each.getPath().getName() for each in files.listStatus(parts)]
+        # Where no row's origin is known there is none.
+        listed = files.listStatus(parts) if files.exists(parts) else ()
+        names = [each.getPath().getName() for each in listed]
         parted = [name.partition("=")[2].partition(".")[0] for name in names if "=" in name]
         note = {"format": FORMAT, "days": days, "commits": given, "parted": parted}
         path = file_system(self.spark, f"{self._root}/{run}/{_NOTE}")[1]
