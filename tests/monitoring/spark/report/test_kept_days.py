@@ -20,9 +20,10 @@ import pytest
 from ackfloor.commits import Settled
 from ackfloor.redrive import KafkaOptions
 from ackfloor_monitoring.spark.forget import erasure
-from ackfloor_monitoring.spark.report import job
+from ackfloor_monitoring.spark.report import job, lives
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since
+from ackfloor_monitoring.spark.report.kept import kept_figures
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays
 from ackfloor_monitoring.spark.table import store
 from benchmarks.failures.month import Month
@@ -106,9 +107,12 @@ def a_failure(offset: int, at: datetime) -> dict[str, Any]:
                 key=b"far", **times)  # fmt: skip
 
 
-def test_kept_days_add_up_to_the_report_on_all_rows(history: History) -> None:
+def test_kept_days_add_up_to_the_report_on_all_rows(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Through new days, late rows, commits that advance, go back and are unknown, wrong clocks,
     retention and merged files; and only days that have changed are counted."""
+    monkeypatch.setattr(kept_figures, "MOST_RUNS", 2)
     at_the_end, drawn = history.commits, history.drawn
     days = sorted({row["day"] for row in history.rows})
     begun, late, coming = [], [], []
@@ -179,6 +183,19 @@ def test_what_is_kept_is_not_read_again_and_is_never_half(history: History) -> N
     assert erasure.erase(history.spark, history.table, condition, found, "me").rows > 0
     assert not (Path(history.table) / "_report").exists()
     assert history.same(commits=False).totals.records < one.totals.records
+
+
+def test_the_sums_over_lives_move_no_part(history: History) -> None:
+    """Parts are written as they are summed up; only records that are open now are moved to them."""
+    history.add([row for row in history.rows if row["day"].day in range(1, 5)])
+    commits = history.commits
+    with kept_figures.kept_figures(history.spark, history.table, lambda _: commits, NOW) as made:
+        assert made is not None
+        lived = made.lives(made.overview(NOW).period, commits)
+        plan = cast(Any, lives.messages(lived))._jdf.queryExecution().executedPlan().toString()
+    moved = [line for line in plan.splitlines() if "Exchange" in line and "Broadcast" not in line]
+    assert "Bucketed: true" in plan
+    assert [line for line in moved if "REPARTITION_BY_NUM" not in line] == []
 
 
 def test_folders_that_no_report_needs_go_a_day_later(spark: SparkSession, tmp_path: Path) -> None:

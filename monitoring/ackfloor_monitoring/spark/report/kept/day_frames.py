@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from ackfloor_monitoring.spark.report import counts, lives
 from ackfloor_monitoring.spark.report.deliveries import deliveries, failure_columns
 from ackfloor_monitoring.spark.report.overview import topic_days
+from ackfloor_monitoring.spark.table.columns import IDENTITY
 from ackfloor_monitoring.spark.table.settled_rows import with_settled
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 DAY = "kept_day"
 # Parts are partitioned by `origin_offset`, so that the sums over lives need no shuffle.
 BUCKETS = 16
-_PLACE = ("topic_id", "partition", "offset")
 
 
 def topics_of(failures: DataFrame) -> DataFrame:
@@ -64,14 +64,24 @@ def counted(failures: DataFrame, commits: DataFrame) -> Mapping[str, DataFrame]:
     delivered = deliveries(rows, shared=(DAY,))
     known = rows.where(F.col("origin_offset").isNotNull())
     of_lives = deliveries(known, shared=(DAY,)).repartition(BUCKETS, "origin_offset")
-    waiting = known.where("stage = 'retry'").transform(with_settled, commits)
+    waiting = known.where("stage = 'retry'").transform(still_open, commits)
     return {
         "counts": counts.counts(delivered, counts.part_of_day(), DAY),
         "calls": counts.calls(delivered, DAY),
         "parts": lives.parts(of_lives, {}, day=(DAY,)),
-        "open": waiting.where("settled is null or not settled").select(DAY, *lives.LIFE, *_PLACE),
+        "open": waiting.select(DAY, *lives.LIFE, *IDENTITY),
         "dead_letters": lives.dead_letters(rows, DAY),
     }
+
+
+def still_open(records: DataFrame, commits: DataFrame) -> DataFrame:
+    """The retry records that no commit settles, with `settled`: false, or null where none is known.
+
+    Args:
+        records: with `IDENTITY`.
+        commits: rows of `settled_rows.COMMIT`.
+    """
+    return with_settled(records, commits).where("settled is null or not settled")
 
 
 def open_parts(open_records: DataFrame, commits: DataFrame) -> DataFrame:
@@ -82,9 +92,12 @@ def open_parts(open_records: DataFrame, commits: DataFrame) -> DataFrame:
         commits: those of now.
     """
     settled = F.col("settled")
-    found = with_settled(open_records, commits).where(settled.isNull() | ~settled)
-    return found.select(
-        *lives.LIFE,
-        settled.isNotNull().cast("long").alias("open"),
-        settled.isNull().cast("long").alias("unknown"),
-    ).repartition(BUCKETS, "origin_offset")
+    return (
+        still_open(open_records, commits)
+        .select(
+            *lives.LIFE,
+            settled.isNotNull().cast("long").alias("open"),
+            settled.isNull().cast("long").alias("unknown"),
+        )
+        .repartition(BUCKETS, "origin_offset")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -18,9 +19,11 @@ from ackfloor_monitoring.spark.forget.erasure_notes import all_notes
 from ackfloor_monitoring.spark.report import counts, lives
 from ackfloor_monitoring.spark.report.kept.commits_kept import lost_topics
 from ackfloor_monitoring.spark.report.kept.day_frames import (
+    BUCKETS,
     DAY,
     counted,
     open_parts,
+    still_open,
     topics_of,
 )
 from ackfloor_monitoring.spark.report.kept.kept_days import FORMAT, KeptDays, Run
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
 # Days with records, those of wrong clocks included. With more the report counts rows.
 _MOST_DAYS = 4_000
+# Each run is some files to open: the days of so many are put together in one.
+MOST_RUNS = 16
 Commits = Callable[[Mapping[str, Sequence[str]]], Sequence["Settled"]]
 
 
@@ -193,8 +198,7 @@ class _Counting:
         first |= dict.fromkeys(lacking, Run(self.run or "", {}, None))
         topics = self.days.read("topics", schemas["topics"], first)
         seen = overview_of_days(topics, self.made_at)
-        period = seen.period
-        if period.last_ms - period.first_ms <= LONGEST_IN_SHORTER_MS:
+        if _is_short(seen):
             self._discard()
             return None
         known = None if commits is None else commits(seen.tiers)
@@ -202,8 +206,11 @@ class _Counting:
         again = sorted(files.keys() - chosen.keys() - set(lacking))
         self._write_topics(failures, again)
         if counting := {day: files[day] for day in (*lacking, *again)}:
-            chosen |= dict.fromkeys(counting, self._count(failures, counting, known, schemas))
-        self.days.tidy(chosen.values())
+            gathered = _of_small_runs(chosen, known)
+            run = self._count(failures, counting, gathered, known, schemas)
+            chosen |= dict.fromkeys((*counting, *gathered), run)
+        with suppress(Py4JJavaError):  # whoever may only read leaves that to others
+            self.days.tidy(chosen.values())
         return KeptFigures(self.days, failures, chosen, len(counting), known, schemas)
 
     def _write_topics(self, failures: DataFrame, days: Sequence[str]) -> None:
@@ -214,14 +221,20 @@ class _Counting:
     def _count(
         self,
         failures: DataFrame,
-        days: Mapping[str, str],
+        counting: Mapping[str, str],
+        gathered: Mapping[str, Run],
         known: Sequence[Settled] | None,
         schemas: Mapping[str, StructType],
     ) -> Run:
+        """One run, of the days that are counted and of those that other runs have counted."""
         assert self.run is not None
-        run, rows = self.run, self._of(failures, list(days))
-        frames = counted(rows, commit_frame(self.spark, known or ()))
-        new = {day: Run(run, days, None) for day in days}
+        run, rows = self.run, self._of(failures, list(counting))
+        frames = dict(counted(rows, commit_frame(self.spark, known or ())))
+        if gathered:
+            moved = {name: self._moved(name, gathered, known, schemas) for name in schemas}
+            frames = {name: frame.unionByName(moved[name]) for name, frame in frames.items()}
+            self.days.write(run, "topics", moved["topics"])
+            self.days.write(run, "samples", moved["samples"])
         with ThreadPoolExecutor(thread_name_prefix="keep") as pool:
             writing = [
                 pool.submit(self.days.write_parts, run, frame)
@@ -231,9 +244,29 @@ class _Counting:
             ]
             for each in writing:
                 each.result()
-        found = self.days.read("counts", schemas["counts"], new)
+        found = self.days.read(
+            "counts", schemas["counts"], {day: Run(run, {}, None) for day in counting}
+        )
         self.days.write(run, "samples", counts.latest(rows, found, DAY))
-        return self.days.finish(run, days, known)
+        files = {day: those.days[day] for day, those in gathered.items()}
+        return self.days.finish(run, {**files, **counting}, known)
+
+    def _moved(
+        self,
+        name: str,
+        days: Mapping[str, Run],
+        known: Sequence[Settled] | None,
+        schemas: Mapping[str, StructType],
+    ) -> DataFrame:
+        """A frame of days that other runs have counted, as days of this one."""
+        of_run = F.concat(F.substring_index(DAY, ".", 1), F.lit(f".{self.run}"))
+        if name == "parts":
+            parts = self.days.read_parts(schemas[name], days)
+            return parts.withColumn(DAY, of_run).repartition(BUCKETS, "origin_offset")
+        rows = self.days.read(name, schemas[name], days)
+        if name == "open":
+            rows = still_open(rows, commit_frame(self.spark, known or ())).drop("settled")
+        return rows.withColumn(DAY, of_run)
 
     def _of(self, failures: DataFrame, days: Sequence[str]) -> DataFrame:
         """The rows of these days, with `DAY`."""
@@ -257,6 +290,14 @@ def _schemas(failures: DataFrame) -> dict[str, StructType]:
     return {name: frame.schema for name, frame in frames.items()}
 
 
+def _is_short(seen: Overview) -> bool:
+    """Whether stretches of its period are shorter than what is kept, or there is none."""
+    if not seen.records:
+        return True
+    period = seen.period
+    return period.last_ms - period.first_ms <= LONGEST_IN_SHORTER_MS
+
+
 def _valid(
     topics: DataFrame, kept: Mapping[str, Sequence[Run]], known: Sequence[Settled] | None
 ) -> dict[str, Run]:
@@ -276,6 +317,18 @@ def _valid(
         if (run := next(valid, None)) is not None:
             found[day] = run
     return found
+
+
+def _of_small_runs(chosen: Mapping[str, Run], known: Sequence[Settled] | None) -> dict[str, Run]:
+    """The days of all runs but the largest, where there are many runs.
+
+    Not where commits are not known: the days were counted with some, and would lose them.
+    """
+    sizes = Counter(run.name for run in chosen.values())
+    if known is None or len(sizes) < MOST_RUNS:
+        return {}
+    largest = max(sizes, key=lambda name: (sizes[name], name))
+    return {day: run for day, run in chosen.items() if run.name != largest}
 
 
 def _retried(topics: DataFrame, names: set[str]) -> dict[str, set[str]]:
