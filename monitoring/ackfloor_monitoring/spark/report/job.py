@@ -14,7 +14,7 @@ from ackfloor_monitoring.spark.forget.erasure_notes import notes_since
 from ackfloor_monitoring.spark.report.answer import Erased, Report
 from ackfloor_monitoring.spark.report.build import Commits, Since, report_of
 from ackfloor_monitoring.spark.report.kept.figures import Figures, RowFigures
-from ackfloor_monitoring.spark.report.kept.kept_figures import NotKept, kept_figures
+from ackfloor_monitoring.spark.report.kept.kept_figures import NotKept, is_short, kept_figures
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.table.clusters import narrowed
 from ackfloor_monitoring.spark.table.settled_rows import committed_for
@@ -107,6 +107,8 @@ def _of_kept_days(spark: SparkSession, asked: _Asked, commits: Commits | None) -
         if asked.group is not None:
             asked.require_group(figures.groups())
         of_group = replace(figures, group=asked.group)
+        if asked.group is not None and is_short(of_group.overview(asked.made_at)):
+            return None
         made = asked.report(of_group, None if commits is None else figures.commits_of)
         kept = len(figures.chosen) - figures.fresh
         return replace(made, days_counted=figures.fresh, days_kept=kept)

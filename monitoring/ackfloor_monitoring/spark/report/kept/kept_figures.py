@@ -198,7 +198,7 @@ class _Counting:
         first |= dict.fromkeys(lacking, Run(self.run or "", {}, None))
         topics = self.days.read("topics", schemas["topics"], first)
         seen = overview_of_days(topics, self.made_at)
-        if _is_short(seen):
+        if is_short(seen):
             self._discard()
             return None
         known = None if commits is None else commits(seen.tiers)
@@ -290,7 +290,7 @@ def _schemas(failures: DataFrame) -> dict[str, StructType]:
     return {name: frame.schema for name, frame in frames.items()}
 
 
-def _is_short(seen: Overview) -> bool:
+def is_short(seen: Overview) -> bool:
     """Whether stretches of its period are shorter than what is kept, or there is none."""
     if not seen.records:
         return True
