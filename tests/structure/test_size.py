@@ -23,7 +23,7 @@ LONGER = {
     # One row for each kind of event, and no branch.
     "ackfloor_monitoring.metrics.worker_metrics.WorkerMetrics.__init__",
     # What is counted at the same time, and then one field of the report after the other.
-    "ackfloor_monitoring.spark.report.build.build_report",
+    "ackfloor_monitoring.spark.report.build.report_of",
 }
 ERRAND = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 SHAPELESS = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}

@@ -41,7 +41,7 @@ PART = (
     "failures", "replay_records", "attempts", "numbered", "numbers", "tier_records",
     "dead_records", "first_ms", "due_ms", "died_ms",
 )  # fmt: skip
-_TOLD = ("failures", "attempts", "tier_records")
+_SHOWN = ("failures", "attempts", "tier_records")
 # Beyond it duplicates are not counted: a bit for each attempt must fit into a number.
 _MOST_ATTEMPTS = 62
 
@@ -167,7 +167,7 @@ def ended(whole: DataFrame, period: Period) -> DataFrame:
         # What only waited behind another record is no message that failed.
         whole.where("failures > 0 or replay_records > 0")
         .withColumns(found)
-        .drop(*(name for name in (*PART, "open", "unknown") if name not in _TOLD))
+        .drop(*(name for name in (*PART, "open", "unknown") if name not in _SHOWN))
     )
 
 
