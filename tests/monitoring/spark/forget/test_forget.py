@@ -254,7 +254,7 @@ def test_the_next_report_says_it(
     assert files_with(table, CUSTOMER), "in files of older versions"
     assert forget(table, "--key", CUSTOMER.decode(), "--yes").exit_code == 0
     assert files_with(table, CUSTOMER) == set()
-    monkeypatch.setattr(job, "build_report", lambda *_, **__: REPORT)
+    monkeypatch.setattr(job, "report_of", lambda *_, **__: REPORT)
     made = job.failure_history(
         spark, table, group=None, since=Since(), clients=None, made_at=now + _DAY
     )
