@@ -122,22 +122,39 @@ def parts(
 
 
 def merged(parts: DataFrame, period: Period) -> DataFrame:
-    """The parts of each life as one. Of `PART`, `open` and `unknown` what is null adds nothing.
+    """The parts of each life as one: `LIFE` and `PART`.
 
     Args:
         parts: of days, partitioned by `origin_offset`.
         period: outside of it no message died.
     """
-    summed = ("failures", "replay_records", "numbered", "tier_records", "dead_records",
-              "open", "unknown")  # fmt: skip
+    summed = ("failures", "replay_records", "numbered", "tier_records", "dead_records")
     died = F.col("died_ms")
     return parts.groupBy(*LIFE).agg(
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in summed),
+        *(F.sum(name).alias(name) for name in summed),
         F.max("attempts").alias("attempts"),
         F.bit_or("numbers").alias("numbers"),
         F.min("first_ms").alias("first_ms"),
         F.max("due_ms").alias("due_ms"),
         F.min(F.when(_within(died, period), died)).alias("died_ms"),
+    )
+
+
+def with_open(whole: DataFrame, open_lives: DataFrame) -> DataFrame:
+    """Add `open` and `unknown`, how many records of each life are.
+
+    Args:
+        whole: from `merged`.
+        open_lives: `LIFE`, `open` and `unknown`, of the lives that have any.
+    """
+    names = ("open", "unknown")
+    waits = open_lives.select(*(F.col(name).alias(f"_{name}") for name in (*LIFE, *names)))
+    # A key or a group may be null, in both.
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in LIFE]
+    return (
+        whole.join(waits, same, "left")
+        .withColumns({name: F.coalesce(f"_{name}", F.lit(0)) for name in names})
+        .drop(*waits.columns)
     )
 
 

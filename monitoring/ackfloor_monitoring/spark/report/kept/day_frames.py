@@ -84,8 +84,8 @@ def still_open(records: DataFrame, commits: DataFrame) -> DataFrame:
     return with_settled(records, commits).where("settled is null or not settled")
 
 
-def open_parts(open_records: DataFrame, commits: DataFrame) -> DataFrame:
-    """What open records add to their lives: `open` and `unknown`, as further parts.
+def open_lives(open_records: DataFrame, commits: DataFrame) -> DataFrame:
+    """The lives of which records are open: how many are `open`, and of how many it is `unknown`.
 
     Args:
         open_records: the frame `open`.
@@ -94,10 +94,9 @@ def open_parts(open_records: DataFrame, commits: DataFrame) -> DataFrame:
     settled = F.col("settled")
     return (
         still_open(open_records, commits)
-        .select(
-            *lives.LIFE,
-            settled.isNotNull().cast("long").alias("open"),
-            settled.isNull().cast("long").alias("unknown"),
+        .groupBy(*lives.LIFE)
+        .agg(
+            F.count_if(settled.isNotNull()).alias("open"),
+            F.count_if(settled.isNull()).alias("unknown"),
         )
-        .repartition(BUCKETS, "origin_offset")
     )

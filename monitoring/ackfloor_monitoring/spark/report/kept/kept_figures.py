@@ -22,7 +22,7 @@ from ackfloor_monitoring.spark.report.kept.day_frames import (
     BUCKETS,
     DAY,
     counted,
-    open_parts,
+    open_lives,
     still_open,
     topics_of,
 )
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _MOST_DAYS = 4_000
 # Each run is some files to open: the days of so many are put together in one.
 MOST_RUNS = 16
+# Lives that every task can hold.
+_FEW = 200_000
 Commits = Callable[[Mapping[str, Sequence[str]]], Sequence["Settled"]]
 
 
@@ -92,15 +94,17 @@ class KeptFigures:
 
     def lives(self, period: Period, commits: Iterable[Settled] | None) -> DataFrame:
         """Of all messages, from their parts."""
-        of_days = self._of_group(self.days.read_parts(self.schemas["parts"], self.chosen)).drop(DAY)
+        parts = self._of_group(self.days.read_parts(self.schemas["parts"], self.chosen)).drop(DAY)
+        whole = lives.merged(parts, period)
         if commits is None:
-            unknown = {"open": F.lit(0).cast("long"), "unknown": F.col("tier_records")}
-            whole = of_days.withColumns(unknown)
+            whole = whole.withColumns({"open": F.lit(0), "unknown": F.col("tier_records")})
         else:
             known = commit_frame(self.failures.sparkSession, commits)
-            waiting = open_parts(self._read("open"), known)
-            whole = of_days.unionByName(waiting, allowMissingColumns=True)
-        return lives.ended(lives.merged(whole, period), period)
+            waiting = open_lives(self._read("open"), known)
+            # Spark can't guess how few they are, and would move all lives to join them.
+            few = waiting.limit(_FEW + 1).count() <= _FEW
+            whole = lives.with_open(whole, F.broadcast(waiting) if few else waiting)
+        return lives.ended(whole, period)
 
     def dead_letters(self) -> DataFrame:
         """All of them."""
