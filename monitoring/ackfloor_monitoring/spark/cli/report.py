@@ -139,11 +139,12 @@ def report(
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep/--no-keep",
+            "--keep",
             help="Keep beside the table what is counted of each day, so that the next report reads "
-            "only days that have changed. Without it every day is counted, and nothing is written.",
+            "only days that have changed: for histories of many millions. Without it every day is "
+            "counted, and nothing is written.",
         ),
-    ] = True,
+    ] = False,
     brokers: BrokersOption = OF_SETTINGS,
     output: OutputOption = Output.table,
 ) -> None:
