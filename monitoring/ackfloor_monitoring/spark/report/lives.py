@@ -238,7 +238,8 @@ def replays_by_cause(lives: DataFrame, dead_letters: DataFrame) -> DataFrame:
     # Of a dead letter that is there twice, one counts: each time the same.
     first = F.min(F.struct("handler", "cause"))
     return (
-        dead_letters.join(again, reduce(and_, same))
+        # Their files are small; a hash table of millions of dead letters is not.
+        dead_letters.join(again.hint("merge"), reduce(and_, same))
         .groupBy(*LIFE, "_healed")
         .agg(first.alias("_first"))
         .groupBy("group", "_first.handler", "_first.cause")
