@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ackfloor.cli.shared.times import moment
+from ackfloor.core.parking.topic_names import parse_topic
 from ackfloor.core.records.envelope import DID_NOT_FAIL
 from ackfloor.core.records.outcomes import CONSUME_TIMEOUT
 from ackfloor.core.values.printable import plain
 from ackfloor.dead_letters.commands.json_lines import envelope_facts
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup
 from ackfloor.dead_letters.rules.dead_letter_filter import failed_at_ms
+from ackfloor.dead_letters.rules.dispositions import Disposition
 from ackfloor.dead_letters.rules.payload_lines import differing_lines, payload_lines
 from ackfloor.dead_letters.rules.redrive_rules import own_headers
 
@@ -228,6 +230,23 @@ def dead_letters_text(found: Sequence[StoredDeadLetter], rules: Redaction) -> st
     return "\n\n".join(
         f"{number} of {len(texts)}: {place}\n{text}"
         for number, (place, text) in enumerate(zip(places, texts, strict=True), 1)
+    )
+
+
+def what_came_of(found: StoredDeadLetter) -> str | None:
+    """How to see what came of one that was replayed into a retry topic; None of others.
+
+    Sent elsewhere it is a record with another place.
+    """
+    note, origin = found.note, plain(found.dead_letter.origin)
+    if note is None or note.disposition is not Disposition.REPLAYED:
+        return None
+    target = parse_topic(note.target)
+    if target is None or target.kind != "retry" or not origin or "?" in origin:
+        return None
+    return (
+        f"what came of it: `ackfloor dlq show {origin}` shows whether it died again, "
+        f"`ackfloor retry show {origin}` whether it waits"
     )
 
 

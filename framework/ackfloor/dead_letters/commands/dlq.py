@@ -33,6 +33,7 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     fields_of,
     group_rows,
     releases_shown,
+    what_came_of,
 )
 from ackfloor.dead_letters.commands.dlq_dispose import archive, discard
 from ackfloor.dead_letters.commands.dlq_export import export
@@ -192,6 +193,8 @@ def show(
         typer.echo(json_text(facts if of_record else facts[0], indent=2))
     else:
         typer.echo(dead_letters_text(found, reading.rules))
+        if ours and (line := what_came_of(found[0])):
+            typer.secho(line, err=True)
 
 
 dlq_app.command()(export)

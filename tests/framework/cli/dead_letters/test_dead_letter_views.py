@@ -16,11 +16,13 @@ from ackfloor.dead_letters.commands.dead_letter_views import (
     dead_letter_text,
     fields_of,
     group_rows,
+    what_came_of,
 )
 from ackfloor.dead_letters.commands.export_files import COLUMNS, ExportFormat, written
 from ackfloor.dead_letters.commands.json_lines import dead_letter_facts
 from ackfloor.dead_letters.kafka.dead_letter_topic import StoredDeadLetter
 from ackfloor.dead_letters.rules.cause_groups import CauseGroup, CauseGroups
+from ackfloor.dead_letters.rules.dispositions import Disposition, DispositionNote
 from ackfloor.dead_letters.rules.redrive_rules import DeadLetter
 from tests.compatibility.cases import FOLLOWER, HELD
 
@@ -46,6 +48,34 @@ def waits(envelope: Envelope, offset: int = 0) -> StoredDeadLetter:
     headers = write_headers(envelope, [])
     letter = DeadLetter(topic, 3, offset, b"k", b"v", headers, 1_700_000_020_000)
     return StoredDeadLetter(letter, disposed=False)
+
+
+@pytest.mark.parametrize(
+    ("disposition", "target", "offset", "is_told"),
+    [
+        ("replayed", "orders--billing--retry-1s", b"417", True),
+        ("replayed", "orders", b"417", False),  # there it is a new record
+        ("replayed", "orders--billing--retry-1s", b"many", False),
+        ("archived", "old.jsonl", b"417", False),
+        ("discarded", "", b"417", False),
+    ],
+)
+def test_of_a_replayed_letter_it_is_told_where_to_look_on(
+    disposition: str, target: str, offset: bytes, is_told: bool
+) -> None:
+    """By the place it came from, if it went where such a place is kept."""
+    headers = [
+        ("ackfloor.origin.topic", b"orders"),
+        ("ackfloor.origin.partition", b"3"),
+        ("ackfloor.origin.offset", offset),
+    ]
+    letter = DeadLetter("orders--billing--dlq", 0, 7, None, b"v", headers, 1)
+    note = DispositionNote(Disposition(disposition), 1, "ann@shop", "job", target)
+    told = what_came_of(StoredDeadLetter(letter, disposed=True, note=note))
+    assert (told is not None) is is_told
+    if told is not None:
+        assert "`ackfloor dlq show orders/3/417`" in told
+        assert "`ackfloor retry show orders/3/417`" in told
 
 
 @pytest.mark.parametrize(("told", "attempt"), [(FOLLOWER, None), (HELD, 7)])

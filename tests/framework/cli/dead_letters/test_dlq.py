@@ -121,6 +121,9 @@ def test_what_was_done_with_one_is_shown(stage: Stage) -> None:
     }  # fmt: skip
     line = f"{'disposed':<20} replayed to {stage.tier} at {done['at']} by me, job job"
     assert line in dlq("show", place).stdout.splitlines()
+    origin = f"{stage.source}/1/0"
+    assert f"what came of it: `ackfloor dlq show {origin}`" in dlq("show", place).stderr
+    assert "what came of it" not in dlq("show", other).stderr + dlq("show", origin).stderr
     assert json.loads(dlq("show", other, "-o", "json").stdout)["disposition"] is None
     assert "disposed             True" not in dlq("show", other).stdout
 
