@@ -77,7 +77,8 @@ FINGERPRINT = StructType(
         _column("error_type", _TEXT, "The error's class, with its module."),
         _column("failures", _COUNT, "Deliveries that failed with it."),
         _column("messages", _COUNT, "Messages that failed with it, of known origin."),
-        _column("dead", _COUNT, "Failures after which the message became a dead letter."),
+        _column("dead", _COUNT, "Failures after which the message became a dead letter; one "
+                "that died twice counts twice, and in `lives` once in a life."),
         _column(
             "first", _TIME, "The first of them, in UTC. Without times before 2011 or after tomorrow"
             ": there a clock was wrong."

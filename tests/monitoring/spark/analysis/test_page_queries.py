@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ackfloor.commits import Settled
 from ackfloor_monitoring.spark import notebook
+from ackfloor_monitoring.spark.table.disposition_rows import DISPOSITION
 from ackfloor_monitoring.spark.table.table_frames import with_derived
 from tests.monitoring.spark.failure_rows import NOON, dead, frame
 from tests.structure.sources import REPOSITORY
@@ -99,8 +101,10 @@ Answers = Mapping[str, list[tuple[Any, ...]]]
 def test_keys_are_counted_in_failed_deliveries(asked: Answers) -> None:
     """A long wait in three topics failed once; what is redriven or waits behind it did not."""
     assert asked["Which keys are hot?"] == [
-        ("bill", "hot", 6, 2), ("bill", "long", 3, 1), ("bill", "cool", 1, 1)
-    ]  # fmt: skip
+        ("bill", "shop.Boom", "hot", 6, 2),
+        ("bill", "shop.Boom", "long", 3, 1),
+        ("bill", "shop.Boom", "cool", 1, 1),
+    ]
 
 
 def test_the_time_to_the_dead_letter_is_that_of_first_lives(asked: Answers) -> None:
@@ -157,5 +161,68 @@ def test_a_release_that_makes_a_cause_more_frequent_is_found(spark: SparkSession
         ("bill", "shop.Timeout", "1.1", "1.0", 600, 12.0, 2.0),
         ("bill", "shop.New", "1.1", "1.0", 50, 1.0, 0.0),
     ]
+    hours = [
+        tuple(row)[1:] for row in spark.sql(query("Was it the release, or the hour?")).collect()
+    ]
+    assert hours == [("1.0", 2)] * 200 + [("1.1", 12)] * 50 + [("1.2", 2)] * 30
     ended = spark.sql("SELECT release, messages FROM release_rates WHERE error_type = 'shop.New'")
     assert {tuple(row) for row in ended.collect()} == {("1.1", 50), ("1.2", 0)}
+
+
+def test_what_came_of_a_redrive_is_told_by_operator_and_job(spark: SparkSession) -> None:
+    """Ann sent four: one was handled, one died again and one waits; the fourth went to its source
+    topic, as another record. Ben sent what died again, and it was handled; Cleo sent nothing."""
+    rows, dlq = Rows(), "orders--billing--dlq"
+    died = {"stage": "dlq", "topic": dlq, "topic_id": "dlq"}
+    redriven: dict[str, Any] = {"attempt": 0, "key": b"k", "reason": None, "error_type": None}
+    places: dict[tuple[int, int], int] = {}
+    for message in range(6):
+        places[message, 0] = len(rows.rows)
+        rows.add(message, 60, 2, b"k", **died)
+    rows.add(0, 3600, replays=1, **redriven)
+    rows.add(1, 3600, replays=1, **redriven)
+    places[1, 1] = len(rows.rows)
+    rows.add(1, 3660, 1, b"k", replays=1, **died)
+    rows.add(1, 7200, replays=2, **redriven)
+    rows.add(2, 3600, replays=1, **redriven)
+    settled = [Settled(TIER, "tier", 0, len(rows.rows) - 1, [])]
+    sent = [
+        *(("ann", "a", "replayed", (message, 0), 1) for message in range(4)),
+        ("ben", "b", "replayed", (1, 1), 2),
+        ("cleo", "c", "discarded", (4, 0), 3),
+    ]
+    notes = [
+        (dlq, "dlq", 0, places[which], disposition, TIER, at_ms, by, job)
+        for by, job, disposition, which, at_ms in sent
+    ]
+    done = spark.createDataFrame(notes, DISPOSITION)
+    notebook.register_views(with_derived(frame(spark, rows.rows)), settled, done)
+    found = spark.sql(query("What came of a redrive, by operator and job?")).collect()
+    assert [tuple(row) for row in found] == [
+        ("ann", "a", "replayed", "bill", 4, 1, 1, 1, 1),
+        ("ben", "b", "replayed", "bill", 1, 1, 0, 0, 0),
+        ("cleo", "c", "discarded", "bill", 1, 0, 0, 0, 0),
+    ]
+
+
+def test_views_that_are_kept_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """For the session, the funnels from the lives that are kept, and as a file."""
+    rows = Rows()
+    rows.fails(1, 3, b"hot", dies=True)
+    rows.fails(2, 2, b"hot", dies=False)
+    done = spark.createDataFrame([], DISPOSITION)
+    notebook.register_views(with_derived(frame(spark, rows.rows)), [], done)
+    [program] = re.findall(r"```python\n([^`]*cacheTable[^`]*)```", PAGE.read_text("utf-8"))
+    lives, funnel = (sorted(map(str, spark.table(name).collect())) for name in ("lives", "funnel"))
+    # Java has a working folder of its own.
+    file = str(tmp_path / "lives.parquet")
+    try:
+        exec(program.replace("lives.parquet", file), {"spark": spark})
+        assert sorted(map(str, spark.read.parquet(file).collect())) == lives
+        for name in ("lives", "funnel"):
+            explained = spark.sql(f"EXPLAIN SELECT * FROM {name}").first()
+            assert explained is not None
+            assert "Scan In-memory table lives" in explained[0]
+        assert sorted(map(str, spark.table("funnel").collect())) == funnel
+    finally:
+        spark.catalog.clearCache()
