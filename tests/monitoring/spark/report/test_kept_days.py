@@ -33,7 +33,7 @@ from tests.monitoring.spark.failure_rows import dead, frame
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1_200)]
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 SEED = 11
