@@ -230,7 +230,7 @@ def run(words: Sequence[str], folder: Path, **variables: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=800,
     )
     assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"
     return done.stdout
