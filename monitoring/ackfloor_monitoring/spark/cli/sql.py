@@ -86,18 +86,15 @@ def _answered(asked: _Asked) -> tuple[Sequence[str], Sequence[Mapping[str, Any]]
     from ackfloor_monitoring.spark.analysis.query import answer
     from ackfloor_monitoring.spark.analysis.views import register, views
     from ackfloor_monitoring.spark.table import store
-    from ackfloor_monitoring.spark.table.clusters import narrowed
+    from ackfloor_monitoring.spark.table.clusters import failures_of
 
     with (
         stage_line("starting Spark") as show_stage,
         spark_session("ackfloor spark sql") as spark,
     ):
         show_stage(f"reading {asked.table}")
-        failures = store.read_failures(spark, asked.table)
-        if asked.group is not None:
-            failures = failures.where(failures["group"] == asked.group)
+        failures = failures_of(spark, asked.table, asked.group, asked.cluster)
         with store.readable_store_errors(asked.table):
-            failures = narrowed(failures, asked.cluster, asked.table)
             found = views(failures, _commits(failures, asked), _dispositions(spark, asked))
             register(spark, found)
         return answer(spark, asked.text, asked.most)

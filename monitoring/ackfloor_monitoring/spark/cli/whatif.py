@@ -117,7 +117,7 @@ def whatif(
 def _rerun(asked: _Asked, policy: PolicyOptions) -> WhatIf:
     require_pyspark()
     from ackfloor_monitoring.spark.table import store
-    from ackfloor_monitoring.spark.table.clusters import narrowed
+    from ackfloor_monitoring.spark.table.clusters import failures_of
     from ackfloor_monitoring.spark.table.settled_rows import committed
     from ackfloor_monitoring.spark.whatif.build import what_if
 
@@ -126,10 +126,7 @@ def _rerun(asked: _Asked, policy: PolicyOptions) -> WhatIf:
         spark_session("ackfloor spark whatif") as spark,
     ):
         show_stage(f"replaying the failures in {asked.table}")
-        failures = store.read_failures(spark, asked.table)
-        if asked.group is not None:
-            failures = failures.where(failures["group"] == asked.group)
+        failures = failures_of(spark, asked.table, asked.group, asked.cluster)
         with store.readable_store_errors(asked.table):
-            failures = narrowed(failures, asked.cluster, asked.table)
             known = None if asked.clients is None else committed(failures, asked.clients)
             return what_if(failures, known, policy, table=asked.table, handler=asked.handler)

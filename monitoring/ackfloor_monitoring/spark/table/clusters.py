@@ -79,6 +79,22 @@ def name_rows(spark: SparkSession, table: str, cluster: str) -> None:
     store.name_unnamed(spark, table, cluster)
 
 
+def failures_of(
+    spark: SparkSession, table: str, group: str | None, cluster: str | None
+) -> DataFrame:
+    """The table's rows of one group and one cluster; None for all.
+
+    Raises:
+        TableRefused, StoreFailed: the table cannot be used.
+        NothingToReport: there is none of the cluster.
+    """
+    failures = store.read_failures(spark, table)
+    if group is not None:
+        failures = failures.where(failures["group"] == group)
+    with store.readable_store_errors(table):
+        return narrowed(failures, cluster, table)
+
+
 def narrowed(failures: DataFrame, cluster: str | None, table: str) -> DataFrame:
     """The rows of one cluster, or all.
 

@@ -289,9 +289,13 @@ def readable_store_errors(table: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        first = str(message).strip().partition("\n")[0]
-        raise StoreFailed(f"table {table}: {first}") from error
+        raise StoreFailed(f"table {table}: {first_line(error)}") from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, of Java's own where it comes from there."""
+    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+    return str(message).strip().partition("\n")[0]
 
 
 def _set(spark: SparkSession, table: str, name: str, value: str) -> None:

@@ -166,7 +166,7 @@ class _Counting:
             made = self._figures(failures, files, commits)
         except (Py4JJavaError, PySparkException, PermissionError) as error:
             self._discard()
-            raise NotKept(_first_line(error)) from error
+            raise NotKept(store.first_line(error)) from error
         except BaseException:
             self._discard()
             raise
@@ -344,8 +344,3 @@ def _retried(topics: DataFrame, names: set[str]) -> dict[str, set[str]]:
         for row in rows.select(day, "topic").distinct().collect():
             found.setdefault(row["day"], set()).add(row["topic"])
     return found
-
-
-def _first_line(error: BaseException) -> str:
-    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-    return str(message).strip().partition("\n")[0]
