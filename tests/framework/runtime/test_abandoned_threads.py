@@ -5,9 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from ackfloor import App, Delivery, RetryPolicy
 from ackfloor.core.messages.events import DeliveryTimedOut, LateAnswers
+from ackfloor.core.records.batch import Batch
+from ackfloor.runtime.executors.thread_executor import ThreadExecutor
+from ackfloor.runtime.executors.thread_slot import Slot
 from tests.framework.runtime.live import Gate, Live, live, within
 
 LATER = RetryPolicy.fixed("1h", 1)
@@ -136,3 +142,51 @@ def test_the_worker_stops_without_waiting_for_abandoned_threads() -> None:
         assert time.monotonic() - started_s < 30
         gate.open()
         within(lambda: handler_threads() == 0)
+
+
+@pytest.mark.parametrize("last_look", range(1, 7))
+def test_a_batch_may_end_between_any_two_looks_of_the_owner_at_its_slot(
+    last_look: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends right after the given look at the batch whose time is up: the worker goes on."""
+    app, gate, handled, looks = App("g"), Gate(), Counter(), []
+
+    class WatchedSlot(Slot):
+        """Lets its handler end once the owner has seen the batch so often."""
+
+        _unit: Any = None
+
+        @property
+        def unit(self) -> Any:  # type: ignore[override]
+            """What it is at."""
+            seen = self._unit
+            if threading.current_thread() is not self and isinstance(seen, Batch) and seen.closed():
+                looks.append(seen)
+                if len(looks) == last_look:
+                    gate.open()
+                    within(lambda: self._unit is not seen)
+            return seen
+
+        @unit.setter
+        def unit(self, unit: Any) -> None:
+            self._unit = unit
+
+    @app.handler("orders", consume_timeout="60s", concurrency=1, retry=LATER, batch=3)
+    def handle(deliveries: list[Delivery]) -> None:
+        if not gate.is_open:
+            gate.wait()
+        handled.update(delivery.value for delivery in deliveries)
+
+    monkeypatch.setattr(ThreadExecutor, "slot_type", WatchedSlot)
+    with live(app) as worker:
+        worker.send("orders", b"stuck", n=3)
+        worker.until(lambda: gate.arrived == 1)
+        worker.skip(60)
+        worker.until(worker.settled)
+        gate.open()
+        worker.send("orders", b"fine", n=20)
+        worker.until(lambda: worker.settled() and len(handled) == 23)
+        assert looks
+        assert len(worker.parked("orders")) == 3
+        within(lambda: handler_threads() == 1)
+    assert set(handled.values()) == {1}

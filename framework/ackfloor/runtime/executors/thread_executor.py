@@ -141,16 +141,18 @@ class ThreadExecutor:
             running = slot.running()
             if delivery not in running:
                 continue
-            if isinstance(slot.unit, Batch) and not given_up(slot.unit):
+            # Read once: its thread may end it any time, until its lease is ours.
+            unit = slot.unit
+            if isinstance(unit, Batch) and not given_up(unit):
                 return
             if slot.take_lease(running[0]):
                 slot.abandoned = True
                 self._zombies.add(slot)
                 missing = self._without(slot)
                 slot.answered.set()
-                if slot.unit is not None:
+                if unit is not None:
                     # It has nothing more to say of what it is at.
-                    self._window.end(slot.unit)
+                    self._window.end(unit)
                 if missing and not self._stopping:
                     self._add_slot()
                 return

@@ -68,7 +68,7 @@ def test_what_matches_and_is_not_read_is_a_fault_until_it_is_gone(
         answers.append(KNOWN)
         until(lambda: not new.troubles)
     assert trouble.text == "topic o-2 is also matched by ...; narrow one of the patterns"
-    assert [record.message for record in caplog.records] == [trouble.text]
+    assert caplog.messages == [trouble.text]
     new.check()
 
 
