@@ -1,6 +1,6 @@
 """What healthy keys feel of noisy and hanging ones: `python -m benchmarks.fairness`.
 
-1,000 keys at a steady rate, of which five hang for ever, and one key that brings 80 % of all
+1,000 keys at a steady rate, by chance, of which five hang for ever, and one key that brings 80 % of all
 traffic, steadily or in bursts. From produce to the start of the handler of the 995 healthy keys,
 and how many of their records were handled when the last one was due. Three variants take turns: the
 healthy keys alone, everything with `fairness="off"`, and everything with the default. Where the
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import time
@@ -142,9 +143,11 @@ def write(servers: str, topic: str, others: str, seconds: int) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     producer.list_topics(topic)
     time.sleep(SETTLE_S)
-    began_s = time.monotonic()
+    chance, due_s = random.Random(7), time.monotonic()
     for number in range(RATE * seconds):
-        time.sleep(max(0.0, began_s + number / RATE - time.monotonic()))
+        # Keys know nothing of each other: their records come by chance, in each run at the same times.
+        due_s += chance.expovariate(RATE)
+        time.sleep(max(0.0, due_s - time.monotonic()))
         key = number % KEYS
         value = b"steady %d %d" % (key, time.time_ns())
         where = others if hangs(key) else topic
@@ -208,7 +211,7 @@ def text_of(
 ) -> str:
     """The result."""
     load = (
-        f"- {RATE} records a second of {KEYS:,} keys, {HANGING} of which hang for ever; one more "
+        f"- {RATE} records a second, by chance, of {KEYS:,} keys, {HANGING} of which hang for ever; one more "
         f"key brings 80 % of all; {given.seconds} s; 64 slots, a consume timeout of 60 s; "
         f"{given.rounds} rounds."
     )
