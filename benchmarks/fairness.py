@@ -1,11 +1,11 @@
 """What healthy keys feel of noisy and hanging ones: `python -m benchmarks.fairness`.
 
-1,000 keys at a steady rate, by chance, of which five hang for ever, and one key that brings 80 % of all
-traffic, steadily or in bursts. From produce to the start of the handler of the 995 healthy keys,
-and how many of their records were handled when the last one was due. Three variants take turns: the
-healthy keys alone, everything with `fairness="off"`, and everything with the default. Where the
-healthy keys are alone, the others' records go to a topic that nobody reads: producers and the
-broker have the same to do. Nothing is tuned: 64 slots, a consume timeout of 60 s.
+1,000 keys whose records come by chance, five of which hang for ever, and one key that brings 80 %
+of all traffic, steadily or in bursts. From produce to the start of the handler of the 995 healthy
+keys, and how many of their records were handled when the last one was due. Three variants take
+turns: the healthy keys alone, everything with `fairness="off"`, and everything with the default.
+Where the healthy keys are alone, the others' records go to a topic that nobody reads: producers and
+the broker have the same to do. Nothing is tuned: 64 slots, a consume timeout of 60 s.
 
 It writes results/fairness.md.
 """
@@ -145,7 +145,7 @@ def write(servers: str, topic: str, others: str, seconds: int) -> None:
     time.sleep(SETTLE_S)
     chance, due_s = random.Random(7), time.monotonic()
     for number in range(RATE * seconds):
-        # Keys know nothing of each other: their records come by chance, in each run at the same times.
+        # Keys know nothing of each other. In each run the records have the same gaps.
         due_s += chance.expovariate(RATE)
         time.sleep(max(0.0, due_s - time.monotonic()))
         key = number % KEYS
@@ -211,9 +211,9 @@ def text_of(
 ) -> str:
     """The result."""
     load = (
-        f"- {RATE} records a second, by chance, of {KEYS:,} keys, {HANGING} of which hang for ever; one more "
-        f"key brings 80 % of all; {given.seconds} s; 64 slots, a consume timeout of 60 s; "
-        f"{given.rounds} rounds."
+        f"- {RATE} records a second, by chance, of {KEYS:,} keys, {HANGING} of which hang for "
+        f"ever; one more key brings 80 % of all; {given.seconds} s; 64 slots, a consume timeout of "
+        f"60 s; {given.rounds} rounds."
     )
     judged = (
         "- Of healthy keys, from produce to the start of the handler. The three take turns; a "
