@@ -157,7 +157,7 @@ def test_a_batch_may_end_between_any_two_looks_of_the_owner_at_its_slot(
         _unit: Any = None
 
         @property
-        def unit(self) -> Any:  # type: ignore[override]
+        def unit(self) -> Any:
             """What it is at."""
             seen = self._unit
             if threading.current_thread() is not self and isinstance(seen, Batch) and seen.closed():
