@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, cast
 
 from ackfloor_monitoring.spark.report.answer import FailureGroup, Report
 
 #: Stands for a number that is not known.
 UNKNOWN = "?"
+#: As long as Kafka lets a topic's name be; what is longer is cut to `_CUT`.
+LONGEST_NAME = 249
+_CUT = 160
+#: Marks on one letter; languages have two or three, and what has more runs out of its line.
+_MOST_MARKS = 4
+_MOST_TITLED = 8
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 RECOVERED_NOTE = (
@@ -22,6 +32,57 @@ UNKNOWN_NOTE = (
     "both are counted as unknown, and a question mark stands where their number would. Give "
     "--bootstrap-servers to have them distinguished."
 )
+
+
+def for_people(report: Report) -> Report:
+    """The report with every text in it made visible, and cut where it is longer than any name.
+
+    What records hold may be as long as a record: the JSON has it whole. Two that are cut stay two.
+    """
+    return cast("Report", _for_people(report))
+
+
+def _for_people(value: Any) -> Any:
+    if isinstance(value, str):
+        # One of spaces alone would not be seen.
+        return f'"{value}"' if value.isspace() and len(value) < _CUT else _cut(visible(value))
+    if isinstance(value, tuple):
+        return tuple(map(_for_people, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        made = {each.name: _for_people(getattr(value, each.name)) for each in fields(value)}
+        return replace(value, **made)
+    return value
+
+
+def _cut(name: str) -> str:
+    if len(name) <= LONGEST_NAME:
+        return name
+    which = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+    return f"{name[:_CUT]}… ({count(len(name))} characters, {which})"
+
+
+def visible(value: str) -> str:
+    """Text with its control characters shown, and no heap of marks on a letter."""
+    shown, marks = [], 0
+    for each in value:
+        marks = marks + 1 if not each.isascii() and unicodedata.category(each)[0] == "M" else 0
+        is_shown = (each.isprintable() or each == "\n") and marks <= _MOST_MARKS
+        shown.append(each if is_shown else ascii(each)[1:-1])
+    return "".join(shown)
+
+
+def in_middle(name: str, longest: int) -> str:
+    """A name in one line, with its beginning and its end where it is longer than that."""
+    name = " ".join(name.split())
+    end = longest // 3
+    return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[-end:]}"
+
+
+def title(report: Report) -> str:
+    """What the report is on: the groups, so many of them as a heading holds."""
+    more = len(report.groups) - _MOST_TITLED
+    named = ", ".join(report.groups[:_MOST_TITLED])
+    return f"Failures of {named}" + (f" and {some(more, 'more group')}" if more > 0 else "")
 
 
 def count(number: int) -> str:

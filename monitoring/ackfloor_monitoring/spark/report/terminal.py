@@ -20,6 +20,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     UNKNOWN,
     cause_name,
     count,
+    for_people,
     in_short,
     moment,
     multiple,
@@ -32,14 +33,18 @@ from ackfloor_monitoring.spark.report.formatting import (
     source,
     spark,
     stretch,
+    title,
+    visible,
 )
 
 _MOST = 10
+_MOST_ROWS = 40
 
 
 def report_tables(report: Report) -> Iterator[RenderableType]:
     """Everything the page shows, shortened to the largest numbers."""
-    yield _plain(f"Failures of {', '.join(report.groups)}", "bold")
+    report = for_people(report)
+    yield _plain(title(report), "bold")
     yield _plain(period(report), "dim")
     for sentence in in_short(report):
         yield _plain(sentence)
@@ -204,11 +209,14 @@ def _table(
             table.add_column(head, justify="right", no_wrap=True)
         else:
             table.add_column(head, overflow="fold")
-    for row in rows:
+    every = list(rows)
+    for row in every[:_MOST_ROWS]:
         table.add_row(*map(_plain, row))
+    if len(every) > _MOST_ROWS:
+        table.caption = _plain(f"{count(len(every) - _MOST_ROWS)} more in the JSON", "dim")
+        table.caption_justify = "left"
     return table
 
 
 def _plain(value: str, style: str = "") -> Text:
-    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value)
-    return Text(shown, style=style)
+    return Text(visible(value), style=style)

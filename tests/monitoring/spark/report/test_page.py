@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import zlib
+from base64 import b64decode
 from dataclasses import replace
 from datetime import timedelta
 from html.parser import HTMLParser
@@ -12,6 +14,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ackfloor import MissingExtra
+from ackfloor_monitoring.spark.report import formatting
 from ackfloor_monitoring.spark.report.page import charts, page, sections
 from ackfloor_monitoring.spark.report.page.page import html_page
 from tests.monitoring.spark.report.samples import (
@@ -22,6 +25,7 @@ from tests.monitoring.spark.report.samples import (
     TOTALS,
     UNKNOWN,
 )
+from tests.monitoring.spark.report.worst_report import WORST
 
 
 class Page(HTMLParser):
@@ -136,10 +140,49 @@ def test_what_is_drawn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Page(html_page(many))
     assert made.elements.count("path") == 300 + len(REPORT.new)
     assert "rect" not in made.elements
-    lines = charts.times(many)["data"]
-    assert {line["y"][0] for line in lines} == {f"billing / h{n}" for n in range(87, 99)}
+    drawn = charts.times(many)
+    assert names_beside(drawn) == [f"billing / h{n}" for n in range(87, 99)]
+    assert {line["y"][0] for line in drawn["data"]} == set(range(12))
     assert all(len(bar["y"]) == charts.MOST_STEPS for bar in charts.funnel(many.funnel)["data"])
-    assert made.text.count("failure 199") == 1
+    assert made.text.count("failure 40") == 1
+    assert "more in the JSON." in made.text
+
+
+def test_a_history_of_the_worst_names_stays_a_page() -> None:
+    """All of them as long as they get, in what takes most bytes, and as many as there can be."""
+    html = html_page(WORST)
+    assert len(html.encode()) < 5_000_000
+    # What 500 causes of ordinary names need is there.
+    causes = tuple(replace(each, error_type="shop.errors.Boom") for each in REPORT.new[:1] * 500)
+    ordinary = Page(html_page(replace(REPORT, failure_groups=causes, new=())))
+    assert ordinary.elements.count("path") == 500
+
+
+def test_what_is_longer_than_a_name_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the page; two of them stay two, and the JSON has them whole."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    long = tuple(replace(REPORT.failure_groups[1], error_type="E" * 60_000 + end) for end in "ab")
+    report = replace(REPORT, failure_groups=long, groups=tuple(f"g{n}" for n in range(500)))
+    made = Page(html_page(report))
+    assert "E" * 300 not in made.text
+    assert len(set(re.findall(r"EEE… \(60,001 characters, \w{6}\)", made.text))) == 2
+    assert "Failures of g0, g1, g2, g3, g4, g5, g6, g7 and 492 more groups" in made.text
+    assert "E" * 60_000 + "a" in report.to_json()
+    topic = "t" * 249
+    sample = replace(REPORT.failure_groups[1].sample, topic=topic)
+    kept = replace(REPORT, failure_groups=(replace(long[0], sample=sample),))
+    assert topic in Page(html_page(kept)).text
+
+
+def test_what_can_not_be_seen_is_shown() -> None:
+    """Directions, marks in a heap, a name of spaces; letters with their marks stay as they are."""
+    heap = "Z" + "\u0301" * 60
+    assert formatting.visible(heap) == heap[:5] + "\\u0301" * 56
+    assert formatting.visible("\u202eexe") == "\\u202eexe"
+    hindi = "\u0939\u093f\u0928\u094d\u0926\u0940 Vi\u1ec7t e\u0301\u0323"
+    assert formatting.visible(hindi) == hindi
+    (blank,) = formatting.for_people(replace(REPORT, groups=(" ",))).groups
+    assert blank == '" "'
 
 
 def test_dates_have_their_year(made: Page) -> None:
@@ -180,6 +223,57 @@ def test_rare_series_are_summed_up() -> None:
     assert drawn == sum(bucket.failures for bucket in REPORT.over_time)
 
 
+def test_a_handler_may_be_called_as_the_rest_is() -> None:
+    """No failure is drawn twice."""
+    named = tuple(
+        replace(each, handler="other" if each.handler == "h10" else each.handler)
+        for each in REPORT.over_time
+    )
+    figure = charts.over_time(replace(REPORT, over_time=named), lambda each: each.handler or "")
+    drawn = sum(sum(bar["y"]) for bar in figure["data"])
+    assert drawn == sum(bucket.failures for bucket in REPORT.over_time)
+    assert [bar["name"] for bar in figure["data"]].count("other") == 2
+
+
+def names_beside(figure: charts.Figure) -> list[str]:
+    """What stands beside the rows of a chart."""
+    names: list[str] = figure["layout"]["yaxis"]["ticktext"]
+    return names
+
+
+def test_names_beside_a_chart_are_as_plotly_shows_them() -> None:
+    """It knows no entity of a quote; names that are cut alike are rows of their own."""
+    long = replace(REPORT.hot_keys[0], key="k" * 90)
+    keys = (replace(long, key='"a" & <b>\n'), long, replace(long, key="k" * 30 + "j" + "k" * 59))
+    figure = charts.hot_keys(replace(REPORT, hot_keys=keys))
+    first, *others = names_beside(figure)
+    assert first.startswith('"a" &amp; &lt;b&gt; in orders')
+    assert others[0] == others[1]
+    assert figure["data"][0]["y"] == [0, 1, 2]
+    assert {len(name) for name in others} == {44}
+    assert {len(name) for name in figure["onPhone"][1:]} == {22}
+
+
+@pytest.mark.parametrize("spread", [(0.0,), (0.02,), (183.0,), (1.0, 86_400.0), (7e9,), (1, 7e9)])
+def test_an_axis_of_seconds_has_marks_around_what_is_drawn(spread: tuple[float, ...]) -> None:
+    """So that even a single point can be read off."""
+    timed = replace(REPORT.times[0], to_recover_s=None, to_death_s=(spread * 3)[:3])
+    axis = charts.times(replace(REPORT, times=(timed,)))["layout"]["xaxis"]
+    assert 2 <= len(axis["tickvals"]) <= 8
+    assert len(axis["tickvals"]) == len(axis["ticktext"])
+    begin, end = (10**value for value in axis["range"])
+    assert begin < min(axis["tickvals"])
+    assert end > max(spread)
+    assert min(axis["tickvals"]) <= max(min(spread), 0.001)
+
+
+def test_without_any_time_no_axis_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table says that nothing has come to its end."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    timed = replace(REPORT.times[0], to_recover_s=None, to_death_s=None)
+    assert "spread" not in Page(html_page(replace(REPORT, times=(timed,)))).ids
+
+
 def test_each_stretch_of_time_has_a_bar_of_its_own() -> None:
     """Also where it is five seconds long."""
     begin = REPORT.buckets[0]
@@ -196,10 +290,11 @@ def test_the_funnel_adds_up() -> None:
 
 
 def test_plotly_is_inside() -> None:
-    """The real script is in the page; nothing in it can end the element it stands in."""
-    script = page.plotly_script()
-    assert "newPlot" in script
-    assert "</script" not in script.lower()
+    """The real script is in the page, packed; nothing in it can end the element it stands in."""
+    packed = next(each for each in Page(html_page(REPORT)).scripts if "FIGURES" not in each)
+    assert re.fullmatch("[A-Za-z0-9+/=]+", packed)
+    assert zlib.decompress(b64decode(packed)).decode() == page.plotly_script()
+    assert "newPlot" in page.plotly_script()
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from rich.console import Console
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.terminal import report_tables
 from tests.monitoring.spark.report.samples import FAR, REPLAYED_UNKNOWN, REPORT, UNKNOWN
+from tests.monitoring.spark.report.worst_report import WORST
 
 
 def printed(report: Report, width: int) -> str:
@@ -68,3 +69,11 @@ def test_without_commits_no_replay_is_said_to_have_failed() -> None:
     assert ["billing", "/", "bill", "6", "?", "1", "5"] in rows
     assert any(row[-4:] == ["20", "?", "1", "14"] for row in rows)
     assert any(row[-3:] == ["40", "2", "?"] for row in rows)
+
+
+def test_names_and_rows_are_bounded() -> None:
+    """However many and however long they are: the JSON has them all."""
+    lines = printed(WORST, 100).splitlines()
+    assert len(lines) < 3_000
+    assert "x00" * 200 not in "".join(lines)
+    assert any("more in the JSON" in line for line in lines)

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
+from itertools import accumulate
+
+from ackfloor_monitoring.spark.report.formatting import count, some, visible
+
+#: Bytes of a table's rows. One with more says how many it leaves out; the JSON has all.
+ROOM = 120_000
+#: Rows of a table that are not folded, where there may be hundreds.
+MOST_SEEN = 12
 
 
 def text(value: str) -> str:
@@ -11,19 +19,24 @@ def text(value: str) -> str:
 
     A number and its % stay on one line.
     """
-    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in value)
-    return escape(shown).replace(" %", "&nbsp;%")
+    return escape(visible(value)).replace(" %", "&nbsp;%")
 
 
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0, cards: bool = False
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: int = 0,
+    cards: bool = False,
+    room: int = ROOM,
 ) -> str:
-    """A table; its cells are HTML already.
+    """A table, of as many rows as there is room for; its cells are HTML already.
 
     Args:
         heads: of the columns, as text.
         numbers: how many columns at the end hold numbers.
         cards: on a narrow screen each row becomes a card with the heads in it.
+        room: in bytes.
     """
     first = len(heads) - numbers
     attributes = [' class="n"' if at >= first else "" for at in range(len(heads))]
@@ -31,20 +44,43 @@ def table(
         f"<th{attribute}>{text(name)}</th>"
         for name, attribute in zip(heads, attributes, strict=True)
     )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td{attribute} data-head="{text(name)}">{cell}</td>'
-            for cell, attribute, name in zip(row, attributes, heads, strict=True)
-        )
-        + "</tr>\n"
+    cells = [
+        f'<td{attr} data-head="{text(name)}">' for attr, name in zip(attributes, heads, strict=True)
+    ]
+    body = [
+        f"<tr>{''.join(f'{td}{cell}</td>' for td, cell in zip(cells, row, strict=True))}</tr>\n"
         for row in rows
-    )
+    ]
+    sizes = accumulate(len(row.encode("utf-8", "replace")) for row in body)
+    shown = body[: sum(size <= room for size in sizes)]
+    more = len(body) - len(shown)
+    rest = f'<p class="note">{count(more)} more in the JSON.</p>' if more else ""
     kind = "wide cards" if cards else "wide"
     return (
         f'<div class="{kind}"><table><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{''.join(shown)}</tbody></table></div>{rest}"
     )
+
+
+def tables(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    more: str,
+    *,
+    numbers: int = 0,
+    room: int = ROOM,
+) -> str:
+    """A table of cards whose first rows are seen, and the others unfolded.
+
+    Args:
+        more: what one of the others is called, such as "more handler".
+    """
+    seen, rest = rows[:MOST_SEEN], rows[MOST_SEEN:]
+    first = table(heads, seen, numbers=numbers, cards=True, room=room)
+    if not rest:
+        return first
+    others = table(heads, rest, numbers=numbers, cards=True, room=room)
+    return f"{first}\n{details(some(len(rest), more), others)}"
 
 
 def section(name: str, title: str, lead: str, *parts: str) -> str:
@@ -77,14 +113,12 @@ def bar(share: float) -> str:
 def sparkline(trend: Sequence[int]) -> str:
     """A trend as small columns."""
     top = max(trend, default=0) or 1
-    wide = 120 / max(len(trend), 1)
-    # One shape, however many columns: a page has hundreds of trends.
+    # One shape, however many columns, in few bytes: a page has hundreds of trends.
     columns = "".join(
-        f"M{at * wide:.1f} 24v-{high:.1f}h{max(wide - 0.6, 0.6):.1f}v{high:.1f}z"
-        for at, number in enumerate(trend)
-        if (high := max(1.0, number / top * 24) if number else 0.0)
+        f"V{24 - max(1, round(number / top * 24))}h.85V24h.15" if number else "h1"
+        for number in trend
     )
     return (
-        '<svg class="spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" '
-        f'aria-label="trend"><path d="{columns}"/></svg>'
+        f'<svg class="spark" viewBox="0 0 {max(len(trend), 1)} 24" preserveAspectRatio="none" '
+        f'role="img" aria-label="trend"><path d="M0 24{columns}"/></svg>'
     )

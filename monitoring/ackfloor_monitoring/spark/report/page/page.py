@@ -7,13 +7,23 @@ opened anywhere.
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64encode
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ackfloor import MissingExtra
 from ackfloor_monitoring.spark.report.answer import Report
-from ackfloor_monitoring.spark.report.formatting import count, in_short, moment, percent, period
+from ackfloor_monitoring.spark.report.formatting import (
+    count,
+    for_people,
+    in_short,
+    moment,
+    percent,
+    period,
+    title,
+)
 from ackfloor_monitoring.spark.report.page import retry_sections, sections
 from ackfloor_monitoring.spark.report.page.charts import Figures
 from ackfloor_monitoring.spark.report.page.markup import text
@@ -40,10 +50,10 @@ def html_page(report: Report) -> str:
     Raises:
         MissingExtra: plotly is not installed.
     """
-    figures: Figures = {}
+    report, figures = for_people(report), {}
     sections = "".join(make(report, figures) for _, _, make in _SECTIONS)
-    links = "".join(f'<a href="#{name}">{text(title)}</a>' for name, title, _ in _SECTIONS)
-    title = f"Failures of {', '.join(report.groups)}"
+    links = "".join(f'<a href="#{name}">{text(says)}</a>' for name, says, _ in _SECTIONS)
+    heading = text(title(report))
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -51,11 +61,11 @@ def html_page(report: Report) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{text(title)}</title>
+<title>{heading}</title>
 <style>{_read("page.css")}</style>
 </head>
 <body>
-<header><h1>{text(title)}</h1>
+<header><h1>{heading}</h1>
 <p class="period">{text(period(report))}</p></header>
 <nav>{links}</nav>
 <main>
@@ -63,7 +73,7 @@ def html_page(report: Report) -> str:
 {sections}
 </main>
 <footer>Made {text(moment(report.made_at))} UTC by ackfloor from {text(report.table)}.</footer>
-<script>{plotly_script()}</script>
+<script type="text/plain" id="plotly">{_packed(plotly_script())}</script>
 <script>const FIGURES = {_json(figures)};
 {_read("page.js")}</script>
 </body>
@@ -79,6 +89,11 @@ def plotly_script() -> str:
         raise MissingExtra("spark", "the report's charts (package plotly)") from None
     script: str = offline.get_plotlyjs()
     return script
+
+
+def _packed(script: str) -> str:
+    """A script as the page carries it: as it is it would be five megabytes."""
+    return b64encode(zlib.compress(script.encode(), 9)).decode()
 
 
 def _summary(report: Report) -> str:

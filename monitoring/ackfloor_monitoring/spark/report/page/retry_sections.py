@@ -15,24 +15,34 @@ from ackfloor_monitoring.spark.report.formatting import (
     percent,
     seconds,
     settled,
+    some,
     source,
 )
 from ackfloor_monitoring.spark.report.page import charts
 from ackfloor_monitoring.spark.report.page.charts import Figures
-from ackfloor_monitoring.spark.report.page.markup import chart, details, section, table, text
+from ackfloor_monitoring.spark.report.page.markup import (
+    chart,
+    details,
+    section,
+    table,
+    tables,
+    text,
+)
 
 _MOST_HANDLERS = 6  # with a chart; the others' numbers are folded
+_MOST_FOLDED = 40
+_ROOM_FOR_STEPS = 15_000
 
 
 def funnel(report: Report, figures: Figures) -> str:
     """What each attempt saved."""
-    by_handler: dict[str, list[Step]] = defaultdict(list)
+    by_handler: dict[tuple[str | None, str | None], list[Step]] = defaultdict(list)
     for step in report.funnel:
-        by_handler[owner(step.group, step.handler, report)].append(step)
-    largest = sorted(by_handler, key=lambda name: -by_handler[name][0].failed)
+        by_handler[step.group, step.handler].append(step)
+    largest = sorted(by_handler, key=lambda of: -by_handler[of][0].failed)
     parts = []
-    for at, name in enumerate(largest):
-        steps = by_handler[name]
+    for at, of in enumerate(largest[: _MOST_HANDLERS + _MOST_FOLDED]):
+        name, steps = owner(*of, report), by_handler[of]
         numbers = _steps_table(steps, report)
         if at < _MOST_HANDLERS:
             figures[f"funnel-{at}"] = charts.funnel(steps)
@@ -44,6 +54,8 @@ def funnel(report: Report, figures: Figures) -> str:
             ]
         else:
             parts.append(details(name, numbers))
+    if (more := len(largest) - _MOST_HANDLERS - _MOST_FOLDED) > 0:
+        parts.append(f'<p class="note">{some(more, "more handler")} in the JSON.</p>')
     lead = (
         "Each bar holds the messages that failed at least that often: what the next delivery "
         "saved, what died, what still waits, and what failed again. First lives only; replays "
@@ -58,7 +70,7 @@ def _steps_table(steps: Sequence[Step], report: Report) -> str:
     heads = ("Step", "Failed", "Saved by next", "Dead", "Waiting", "Unknown")
     rows = [
         (
-            charts.step_label(step),
+            text(charts.step_label(step)),
             count(step.failed),
             _saved(step.recovered, step.failed, report),
             count(step.dead),
@@ -67,7 +79,7 @@ def _steps_table(steps: Sequence[Step], report: Report) -> str:
         )
         for step in steps
     ]
-    return table(heads, rows, numbers=5)
+    return table(heads, rows, numbers=5, room=_ROOM_FOR_STEPS)
 
 
 def _saved(number: int, of: int, report: Report) -> str:
@@ -77,8 +89,11 @@ def _saved(number: int, of: int, report: Report) -> str:
 
 def times(report: Report, figures: Figures) -> str:
     """How long recovery and death take."""
-    figures["spread"] = charts.times(report)
-    height = 110 + 46 * min(len(report.times), charts.MOST_TIMES)
+    drawn = charts.times(report)
+    if drawn["data"]:
+        figures["spread"] = drawn
+    height = 110 + 46 * len(drawn["layout"]["yaxis"]["ticktext"])
+    says = "times to recovery and death by handler"
     heads = (
         "Handler", "Recovered", "p50, at least", "p95, at least", "p99, at least",
         "Dead", "p50", "p95", "p99",
@@ -99,8 +114,8 @@ def times(report: Report, figures: Figures) -> str:
         "From a message's first failure to its recovery, or to the dead-letter topic: half are "
         "faster than p50, 99 of 100 faster than p99. Times to recover are at least so long: when "
         "exactly a retry succeeded is not recorded.",
-        chart("spread", height, "times to recovery and death by handler"),
-        table(heads, rows, numbers=8, cards=True),
+        *((chart("spread", height, says),) if drawn["data"] else ()),
+        tables(heads, rows, "more handler", numbers=8),
     )
 
 
@@ -126,7 +141,7 @@ def traffic(report: Report, figures: Figures) -> str:  # noqa: ARG001
         "What do retries cost?",
         "Records in retry topics for each record of input. Input is counted as the offsets "
         "between the first and the last failing record of each source partition.",
-        table(heads, rows, numbers=4, cards=True),
+        tables(heads, rows, "more topic", numbers=4),
     )
 
 
@@ -152,7 +167,7 @@ def handlers(report: Report, figures: Figures) -> str:  # noqa: ARG001
         "Which handlers are slow?",
         "Slowest first, by the p95 of their failed calls. Duplicates are failures of an attempt "
         "that had failed before: after a crash, or when an acknowledgement was lost.",
-        table(heads, rows, numbers=7, cards=True),
+        tables(heads, rows, "more handler", numbers=7),
     )
 
 
@@ -176,4 +191,5 @@ def replays(report: Report, figures: Figures) -> str:  # noqa: ARG001
         )
         for each in report.replays
     ]
-    return section("replays", "Did replays help?", lead, table(heads, rows, numbers=5, cards=True))
+    body = tables(heads, rows, "more handler", numbers=5)
+    return section("replays", "Did replays help?", lead, body)

@@ -12,6 +12,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     count,
     far_note,
     healed,
+    in_middle,
     moment,
     owner,
     percent,
@@ -29,11 +30,14 @@ from ackfloor_monitoring.spark.report.page.markup import (
     section,
     sparkline,
     table,
+    tables,
     text,
 )
 
 # What is on the page; the JSON has all of it.
-_MOST_GROUPS, _MOST_ROWS = 12, 15
+_MOST_ROWS = 15
+_ROOM_FOR_CAUSES, _ROOM_FOR_NEW = 700_000, 400_000
+_LONGEST_RELEASE = 40
 _CAUSE_NOTE = (
     "Times are in UTC. A cause is the error's fingerprint (its class and the first place in your "
     "code); where a record has none, its class or its reason."
@@ -60,10 +64,6 @@ def when(report: Report, figures: Figures) -> str:
 
 def causes(report: Report, figures: Figures) -> str:  # noqa: ARG001
     """Groups of failures by fingerprint."""
-    shown, rest = report.failure_groups[:_MOST_GROUPS], report.failure_groups[_MOST_GROUPS:]
-    parts = [_groups_table(shown, report)]
-    if rest:
-        parts.append(details(some(len(rest), "more cause"), _groups_table(rest, report)))
     lead = (
         "Failures with the same error at the same place in the code are one cause. The trend has "
         f"a column for each {stretch(report)} of the whole period. Healed are, of the dead letters "
@@ -73,18 +73,20 @@ def causes(report: Report, figures: Figures) -> str:  # noqa: ARG001
         "causes",
         "What failed?",
         lead,
-        *parts,
+        _groups_table(report.failure_groups, report, "more cause", _ROOM_FOR_CAUSES),
     )
 
 
 def new(report: Report, figures: Figures) -> str:  # noqa: ARG001
     """What was not there before."""
     what = f"Causes first seen since {since_text(report)}."
-    body = _groups_table(report.new, report) if report.new else "<p>None.</p>"
+    body = "<p>None.</p>"
+    if report.new:
+        body = _groups_table(report.new, report, "more new cause", _ROOM_FOR_NEW)
     return section("new", "What is new?", what, body)
 
 
-def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
+def _groups_table(groups: Sequence[FailureGroup], report: Report, more: str, room: int) -> str:
     heads = (
         "Cause",
         "Trend",
@@ -100,7 +102,7 @@ def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
             _cause(group, report),
             sparkline(group.trend),
             _seen(group),
-            text(", ".join(group.releases[-4:]) or "-"),
+            text(", ".join(_release(each) for each in group.releases[-4:]) or "-"),
             bar(group.share) + text(percent(group.share)),
             count(group.failures),
             count(group.dead),
@@ -108,7 +110,11 @@ def _groups_table(groups: Sequence[FailureGroup], report: Report) -> str:
         )
         for group in groups
     ]
-    return table(heads, rows, numbers=4, cards=True)
+    return tables(heads, rows, more, numbers=4, room=room)
+
+
+def _release(name: str) -> str:
+    return in_middle(name, _LONGEST_RELEASE) or '""'
 
 
 def _seen(group: FailureGroup) -> str:
