@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Error, sync_playwright
 
 from ackfloor.operations import run_client
 from ackfloor_monitoring.console.index import follower
@@ -52,8 +52,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.failed:
         for number, window in enumerate(item.stash.get(_WINDOWS, [])):
             folder: Path = item.funcargs["tmp_path"]  # type: ignore[attr-defined]
-            file = window.screenshot(folder / f"window-{number}.png")
-            report.sections.append(("screenshot", f"{file}\n{window.complaints}"))
+            try:
+                seen = str(window.screenshot(folder / f"window-{number}.png"))
+            except Error as error:  # of a page that is too long for a picture
+                seen = error.message
+            report.sections.append(("screenshot", f"{seen}\n{window.complaints}"))
     return report
 
 
