@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
@@ -40,8 +41,15 @@ KILLS = int(os.environ.get("INGEST_KILLS", "2"))
 RECORDS = int(os.environ.get("INGEST_RECORDS", "0"))
 _FEW = 3_000
 _PATIENCE_S = 600 + RECORDS // 500
+MOMENTS = ("after a commit", "files half written", "at random")
 _log = logging.getLogger(__name__)
-RUN = "from ackfloor_monitoring.spark.cli import spark_app; spark_app()"
+#: On a busy machine a broker that is well may answer later than a user wants to wait for it.
+RUN = """
+from ackfloor_monitoring.spark.cli import spark_app
+from ackfloor_monitoring.spark.table import kafka_reads
+kafka_reads.CONNECT_TIMEOUT_S = 300.0
+spark_app()
+"""
 
 pytestmark = [
     pytest.mark.spark,
@@ -81,9 +89,14 @@ def test_kills_in_the_middle_double_and_lose_nothing(
                 took_s = time.monotonic() - began_s
             if kill % 3 == 1:
                 run.until(half_written(table))
+            ran_s = time.monotonic() - began_s
         rows = store.read_failures(spark, scene.table).count()
         assert 0 < rows < total, "not killed in the middle"
-        _log.info("kill %d: %d of %d records stored", kill + 1, rows, total)
+        unnamed = len(files(table) - named(table))
+        _log.info(
+            "kill %d, %s, %.1f s after its start: %d of %d records stored, %d files in no version",
+            kill + 1, MOMENTS[kill % 3], ran_s, rows, total, unnamed,
+        )  # fmt: skip
     # What comes after is one more start, wherever: it knows the table and nothing else.
     scene.ingest(spark, pattern=pattern(scene), at_most=max(batch, total // 2))
     _log.info("files of batches that came to nothing: %d", len(files(table) - named(table)))
@@ -164,9 +177,14 @@ def files(table: Path) -> set[str]:
 
 def named(table: Path) -> set[str]:
     """Those that a version of the table has."""
-    commits = [log.read_text("utf-8") for log in (table / "_delta_log").glob("*.json")]
-    added = [json.loads(line).get("add") for text in commits for line in text.splitlines()]
-    return {add["path"].rpartition("/")[2] for add in added if add}
+    return set().union(*map(added, (table / "_delta_log").glob("*.json")))
+
+
+@cache
+def added(commit: Path) -> frozenset[str]:
+    """The files that a commit adds; it is there whole, and never changes."""
+    actions = [json.loads(line).get("add") for line in commit.read_text("utf-8").splitlines()]
+    return frozenset(add["path"].rpartition("/")[2] for add in actions if add)
 
 
 def spans_in_kafka(spark: SparkSession, scene: Scene) -> dict[tuple[str, int], Span]:
