@@ -17,7 +17,7 @@ UNKNOWN = "?"
 LONGEST_NAME = 249
 _CUT = 160
 #: Marks on one letter; languages have two or three, and what has more runs out of its line.
-_MOST_MARKS = 4
+_MOST_ACCENTS = 4
 _MOST_TITLED = 8
 _SPARKS = "▁▂▃▄▅▆▇█"
 
@@ -63,10 +63,10 @@ def _cut(name: str) -> str:
 
 def visible(value: str) -> str:
     """Text with its control characters shown, and no heap of marks on a letter."""
-    shown, marks = [], 0
+    shown, accents = [], 0
     for each in value:
-        marks = marks + 1 if not each.isascii() and unicodedata.category(each)[0] == "M" else 0
-        is_shown = (each.isprintable() or each == "\n") and marks <= _MOST_MARKS
+        accents = accents + 1 if not each.isascii() and unicodedata.category(each)[0] == "M" else 0
+        is_shown = (each.isprintable() or each == "\n") and accents <= _MOST_ACCENTS
         shown.append(each if is_shown else ascii(each)[1:-1])
     return "".join(shown)
 

@@ -32,13 +32,13 @@ _MOST_SERIES = len(_COLOURS)
 _LONGEST, _LONGEST_ON_PHONE = 44, 22
 _MOST_KEYS = 12
 _AT_ONCE_S = 0.001
-_MARKS_S = {
+_TICKS_S = {
     _AT_ONCE_S: "at once", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3_600: "1 h",
     21_600: "6 h", 86_400: "1 d", 604_800: "7 d", 2_592_000: "30 d", 31_536_000: "1 year",
     315_360_000: "10 years", 3_153_600_000: "100 years",
 }  # fmt: skip
 _COARSE_S = {_AT_ONCE_S, 1, 60, 3_600, 86_400, 2_592_000, 31_536_000, 3_153_600_000}
-_MOST_MARKS = 6
+_MOST_TICKS = 6
 MOST_TIMES = 12
 MOST_STEPS = 30
 
@@ -126,22 +126,22 @@ def times(report: Report) -> Figure:
 
 
 def _seconds(drawn: Sequence[float]) -> Figure:
-    """A logarithmic axis of seconds with a mark below the least and one above the most."""
-    marks = sorted(_MARKS_S)
+    """A logarithmic axis of seconds with a tick below the least and one above the most."""
+    ticks = sorted(_TICKS_S)
     least, most = min(drawn, default=0), max(drawn, default=0)
-    first = max((at for at, mark in enumerate(marks[:-1]) if mark <= least), default=0)
-    above = [at for at, mark in enumerate(marks) if mark >= most and at > first]
-    last = above[0] if above else len(marks) - 1
-    # Where it is long every mark of a second, a minute, an hour, a day will do.
-    shown = marks[first : last + 1]
-    if len(shown) > _MOST_MARKS:
-        shown = [mark for mark in shown if mark in _COARSE_S]
-    end = max(marks[last], most)
+    first = max((at for at, tick in enumerate(ticks[:-1]) if tick <= least), default=0)
+    above = [at for at, tick in enumerate(ticks) if tick >= most and at > first]
+    last = above[0] if above else len(ticks) - 1
+    # Where it is long every tick of a second, a minute, an hour, a day will do.
+    shown = ticks[first : last + 1]
+    if len(shown) > _MOST_TICKS:
+        shown = [tick for tick in shown if tick in _COARSE_S]
+    end = max(ticks[last], most)
     return {
         "type": "log",
         "tickvals": shown,
-        "ticktext": [_MARKS_S[mark] for mark in shown],
-        "range": [log10(marks[first]) - 0.15, log10(end) + 0.15],
+        "ticktext": [_TICKS_S[tick] for tick in shown],
+        "range": [log10(ticks[first]) - 0.15, log10(end) + 0.15],
     }
 
 
