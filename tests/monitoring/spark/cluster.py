@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ _QUICK = (
     # Of which a session of ours says why.
     "-XX:ReservedCodeCacheSize=240m -XX:-DontCompileHugeMethods"
 )
-_CONF = INTERPRETED | {
+_CONF = {
     "spark.executor.memory": "512m",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -84,9 +84,11 @@ class Cluster:
     folder: Path
     environment: dict[str, str]
     quick: str  # options for each Java
+    conf: Mapping[str, str]
     ends: ExitStack
     master: str = ""
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)  # and the master
     submitted: int = 0
 
     def submit(self, *arguments: str | Path, **options: str) -> Submitted:
@@ -95,7 +97,8 @@ class Cluster:
         started = {
             f"spark.{which}.extraJavaOptions": self.quick for which in ("driver", "executor")
         }
-        given = _CONF | started | {name.replace("_", "."): value for name, value in options.items()}
+        more = {name.replace("_", "."): value for name, value in options.items()}
+        given = {**_CONF, **self.conf, **started, **more}
         for name, value in given.items():
             command += ["--conf", f"{name}={value}"]
         self.submitted += 1
@@ -112,6 +115,14 @@ class Cluster:
         self.ends.callback(_kill, process)
         return Submitted(process, *paths)
 
+    def cpu_s(self) -> float:
+        """What master, workers and all executors that have ended have used of cores."""
+        end = time.monotonic() + _PATIENCE_S
+        while any(map(_has_executor, self.workers)):
+            assert time.monotonic() < end, "an executor outlives its program"
+            time.sleep(0.05)
+        return sum(sum(psutil.Process(each.pid).cpu_times()[:4]) for each in self.processes)
+
     def kill_worker(self) -> None:
         """SIGKILL for a worker that has started an executor, and for that one."""
         end = time.monotonic() + _PATIENCE_S
@@ -124,8 +135,15 @@ class Cluster:
 
 
 @contextmanager
-def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
-    """Workers with room for four executors each; ended with whatever they have started."""
+def standalone(
+    folder: Path, workers: int, *, cores: int = 4, conf: Mapping[str, str] = INTERPRETED
+) -> Iterator[Cluster]:
+    """Workers with a gigabyte for each of their cores; ended with whatever they have started.
+
+    Args:
+        folder: of logs and what workers write; there.
+        conf: settings of what is submitted, over those that make Spark small.
+    """
     java = find_java()
     quick = " ".join((_QUICK, *class_archive(java, spark_jars()).options()))
     environment = os.environ | {
@@ -138,13 +156,14 @@ def standalone(folder: Path, workers: int) -> Iterator[Cluster]:
         "SPARK_DAEMON_JAVA_OPTS": quick,
     }
     with ExitStack() as stack:
-        cluster = Cluster(folder, environment, quick, stack)
+        cluster = Cluster(folder, environment, quick, conf, stack)
         run = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         _start(cluster, "master", ["org.apache.spark.deploy.master.Master", *run])
         cluster.master = _said(folder / "master.log", r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
             name = f"worker-{number}"
-            more = ["-c", "4", "-m", "4g", "-d", str(folder / name), cluster.master]
+            room = ["-c", str(cores), "-m", f"{cores}g"]
+            more = [*room, "-d", str(folder / name), cluster.master]
             command = ["org.apache.spark.deploy.worker.Worker", *run, *more]
             cluster.workers.append(_start(cluster, name, command))
         for number in range(workers):
@@ -170,6 +189,7 @@ def _start(cluster: Cluster, name: str, command: Sequence[str]) -> subprocess.Po
             start_new_session=True,
         )
     cluster.ends.callback(_kill, process)
+    cluster.processes.append(process)
     return process
 
 

@@ -50,7 +50,8 @@ def html_page(report: Report) -> str:
     Raises:
         MissingExtra: plotly is not installed.
     """
-    report, figures = for_people(report), {}
+    report = for_people(report)
+    figures: Figures = {}
     sections = "".join(make(report, figures) for _, _, make in _SECTIONS)
     links = "".join(f'<a href="#{name}">{text(says)}</a>' for name, says, _ in _SECTIONS)
     heading = text(title(report))
