@@ -1,15 +1,13 @@
 """Build the report: the one place that runs its Spark jobs.
 
-The lives are cached while the parts of the report are summed up from them, a row each. Only sums
-come to Python. Independent parts are counted at the same time: alone, each leaves a core idle while
-it is planned and compiled, and while its last task runs.
+Only sums come to Python. Independent parts are counted at the same time: alone, each leaves a core
+idle while it is planned and compiled, and while its last task runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -42,7 +40,7 @@ from ackfloor_monitoring.spark.spark_errors import NothingToReport, UnknownRelea
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 # Groups of failures that are listed; a month of a large system has a few hundred.
 MOST_GROUPS = 500
@@ -96,32 +94,28 @@ def report_of(
         UnknownRelease: no failure names the release.
     """
     with ThreadPoolExecutor(thread_name_prefix="report") as pool:
-        calls = pool.submit(figures.durations().collect)
+        calls = pool.submit(figures.durations)
         seen = figures.overview(made_at)
         if not seen.records:
             raise NothingToReport(f"{table}: there is no row in it")
         axis = seen.period
         starts = axis.starts
-        counting = pool.submit(figures.counts(axis).toArrow)
+        counting = pool.submit(figures.counts, axis)
         known = None if commits is None else commits(seen.tiers)
-        with _cached(figures.lives(axis, known)) as lived:
-            outcome_counts = lives.outcome_counts(lived).collect()
+        with figures.lives(axis, known) as lived:
+            outcome_counts = lived.outcome_counts()
             counted = counting.result()
             total = sums.totals(counted)
             if not total["failures"]:
                 raise NothingToReport(f"{table}: {seen.records} rows and no failure among them")
             new_since = _new_since(counted, since, moment(axis.last_ms))
             # Nothing is refused from here on, so no job runs in vain.
-            messages = lives.messages(lived)  # cheaper to sum up twice than to keep
-            placing = pool.submit(lives.partitions(messages).collect)
-            heating = pool.submit(lives.hot_keys(messages, MOST_KEYS).collect)
+            placing = pool.submit(lived.partitions)
+            heating = pool.submit(lived.hot_keys, MOST_KEYS)
             read_by = sums.topic_handlers(counted)
             any_again = any(row["replayed"] for row in outcome_counts)
-            again = lives.replays_by_cause(lived, figures.dead_letters())
-            healing = pool.submit(again.collect) if any_again else None
-            timing = pool.submit(
-                lives.times(lived, lived.sparkSession.createDataFrame(read_by)).collect
-            )
+            healing = pool.submit(lived.replays_by_cause) if any_again else None
+            timing = pool.submit(lived.times, read_by)
             causes = with_replays(sums.failure_groups(counted), healing.result() if healing else ())
             groups = _groups(figures, causes, starts, total["failures"])
             placed, times, hot_keys = placing.result(), timing.result(), heating.result()
@@ -157,16 +151,6 @@ def report_of(
     )
 
 
-@contextmanager
-def _cached(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cached in memory while it is needed, and on disk where memory is short."""
-    cached = frame.persist()
-    try:
-        yield cached
-    finally:
-        cached.unpersist()
-
-
 def _new_since(counted: pa.Table, since: Since, last: datetime) -> datetime:
     if since.release is None:
         return since.time or last - timedelta(days=1)
@@ -179,7 +163,7 @@ def _new_since(counted: pa.Table, since: Since, last: datetime) -> datetime:
     return moment(began[since.release])
 
 
-def _totals(total: Mapping[str, int], placed: Sequence[Row]) -> Totals:
+def _totals(total: Mapping[str, int], placed: Sequence[Sums]) -> Totals:
     return Totals(
         **total,
         **{name: sum(row[name] for row in placed) for name in ("messages", *lives.OUTCOMES)},
@@ -202,7 +186,7 @@ def _groups(
         rows: from `parts.with_replays`.
     """
     samples: dict[tuple[object, ...], Sample] = {}
-    for row in figures.samples({row["last"] for row in rows}).collect():
+    for row in figures.samples({row["last"] for row in rows}):
         latest = (row["group"], row["handler"], row["cause"], row["at_ms"])
         samples.setdefault(
             latest, Sample(row["topic"], row["partition"], row["offset"], row["error_message"])
@@ -240,5 +224,5 @@ def _far(figures: Figures, axis: Period) -> tuple[FarRecord, ...]:
             row["group"], row["handler"], row["topic"], row["partition"], row["offset"],
             moment(row["at_ms"]), moment(row["written_ms"]),
         )
-        for row in figures.outside(axis, MOST_FAR).collect()
+        for row in figures.outside(axis, MOST_FAR)
     )  # fmt: skip

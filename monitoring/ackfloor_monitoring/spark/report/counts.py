@@ -10,6 +10,8 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.report.deliveries import cause
@@ -62,25 +64,23 @@ def counts(deliveries: DataFrame, start: Column, *day: str) -> DataFrame:
     )
 
 
-def summed(counts: DataFrame, period: Period) -> DataFrame:
+def summed(counts: pa.Table, period: Period) -> pa.Table:
     """The counts of parts of days by the longer stretches of a period.
 
     Args:
         counts: from `counts`, by `part_of_day`.
         period: whole days, and its stretches are parts of a day or more of them.
     """
-    start = _start(F.col("start"), period.stretch_ms)
+    first, at = counts["first"], counts["start"].to_numpy()
+    start = pa.array(at - (at + TO_MONDAY_MS) % period.stretch_ms)
     # Each part of a day lies in the period as a whole, or outside of it.
-    drawn = F.when(F.col("first").between(period.first_ms, period.last_ms), start)
-    return (
-        counts.groupBy(*_BY, "first_life", drawn.alias("start"))
-        .agg(
-            *(F.sum(name).alias(name) for name in _SUMMED),
-            F.min("first").alias("first"),
-            F.max("last").alias("last"),
-        )
-        .withColumn("cause", cause())
-    )
+    drawn = pc.and_(pc.greater_equal(first, period.first_ms), pc.less_equal(first, period.last_ms))
+    start = pc.if_else(drawn, start, pa.scalar(None, pa.int64()))
+    counts = counts.drop_columns(["start"]).append_column("start", start)
+    by = [*_BY, "first_life", "start", "cause"]
+    how = {**dict.fromkeys(_SUMMED, "sum"), "first": "min", "last": "max"}
+    found = counts.group_by(by).aggregate(list(how.items()))
+    return found.rename_columns([*by, *how])
 
 
 def calls(deliveries: DataFrame, *day: str) -> DataFrame:

@@ -14,7 +14,8 @@ from ackfloor_monitoring.spark.forget.erasure_notes import notes_since
 from ackfloor_monitoring.spark.report.answer import Erased, Report
 from ackfloor_monitoring.spark.report.build import Commits, Since, report_of
 from ackfloor_monitoring.spark.report.kept.figures import Figures, RowFigures
-from ackfloor_monitoring.spark.report.kept.kept_figures import NotKept, is_short, kept_figures
+from ackfloor_monitoring.spark.report.kept.kept_figures import is_short, kept_figures
+from ackfloor_monitoring.spark.report.kept.run_files import NotKept
 from ackfloor_monitoring.spark.spark_errors import NothingToReport
 from ackfloor_monitoring.spark.table.clusters import narrowed
 from ackfloor_monitoring.spark.table.settled_rows import committed_for

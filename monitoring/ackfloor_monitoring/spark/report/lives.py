@@ -89,7 +89,7 @@ def parts(
 ) -> DataFrame:
     """What is summed up of each life: of the whole, or of its deliveries of each day.
 
-    Columns: `LIFE`, those of `PART`, and `more`. `merged` adds up the parts of several days.
+    Columns: `LIFE`, those of `PART`, and `more`. Parts of several days can be added up.
 
     Args:
         deliveries: those of known origin.
@@ -121,48 +121,11 @@ def parts(
     )
 
 
-def merged(parts: DataFrame, period: Period) -> DataFrame:
-    """The parts of each life as one: `LIFE` and `PART`.
-
-    Args:
-        parts: of days, partitioned by `origin_offset`.
-        period: outside of it no message died.
-    """
-    summed = ("failures", "replay_records", "numbered", "tier_records", "dead_records")
-    died = F.col("died_ms")
-    return parts.groupBy(*LIFE).agg(
-        *(F.sum(name).alias(name) for name in summed),
-        F.max("attempts").alias("attempts"),
-        F.bit_or("numbers").alias("numbers"),
-        F.min("first_ms").alias("first_ms"),
-        F.max("due_ms").alias("due_ms"),
-        F.min(F.when(_within(died, period), died)).alias("died_ms"),
-    )
-
-
-def with_open(whole: DataFrame, open_lives: DataFrame) -> DataFrame:
-    """Add `open` and `unknown`, how many records of each life are.
-
-    Args:
-        whole: from `merged`.
-        open_lives: `LIFE`, `open` and `unknown`, of the lives that have any.
-    """
-    names = ("open", "unknown")
-    waits = open_lives.select(*(F.col(name).alias(f"_{name}") for name in (*LIFE, *names)))
-    # A key or a group may be null, in both.
-    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in LIFE]
-    return (
-        whole.join(waits, same, "left")
-        .withColumns({name: F.coalesce(f"_{name}", F.lit(0)) for name in names})
-        .drop(*waits.columns)
-    )
-
-
 def ended(whole: DataFrame, period: Period) -> DataFrame:
     """How each life ended: from its sums to the columns of `lives`.
 
     Args:
-        whole: from `parts` or `merged`, with `open` and `unknown`.
+        whole: from `parts`, with `open` and `unknown`.
         period: in which failures lie.
     """
     # All records of a life name the same first failure, which may be older than the table.
@@ -270,8 +233,27 @@ def times(lives: DataFrame, handlers: DataFrame) -> DataFrame:
     )
 
 
+def message_hash() -> Column:
+    """A number that stands for a message: in one of 300,000 tables of ten million two share one."""
+    return _hash((*MESSAGE, "key"))
+
+
+def key_hash() -> Column:
+    """A number that stands for a key of a source topic and group; null where there is no key."""
+    return F.when(F.col("key").isNotNull(), _hash(("group", "origin_topic", "key")))
+
+
+def _hash(names: Sequence[str]) -> Column:
+    # Spark passes over null, so (null, x) would be (x, null).
+    return F.xxhash64(*(F.col(name).isNull() for name in names), *names)
+
+
 def hot_keys(messages: DataFrame, most: int) -> DataFrame:
-    """The keys with the most failures of each source topic and group, at most `most` in all."""
+    """The keys with the most failures of each source topic and group, at most `most` in all.
+
+    Of as many failures those with the lowest `key_hash` are taken: numbers can be compared
+    wherever they are kept, and texts of millions of keys are not.
+    """
     return (
         messages.where(F.col("key").isNotNull())
         .groupBy("group", "origin_topic", "key")
@@ -280,7 +262,7 @@ def hot_keys(messages: DataFrame, most: int) -> DataFrame:
             F.count("*").alias("messages"),
             F.count_if(F.col("outcome") == _DEAD).alias("dead"),
         )
-        .orderBy(F.desc("failures"), "group", "origin_topic", "key")
+        .orderBy(F.desc("failures"), key_hash(), "group", "origin_topic", "key")
         .limit(most)
     )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
@@ -113,20 +113,24 @@ def topic_days(rows: DataFrame, day: str) -> DataFrame:
     return rows.groupBy(day, *_TOPIC).agg(*_records())
 
 
-def overview_of_days(topic_days: DataFrame, made_at: datetime) -> Overview:
+def overview_of_days(topic_days: Iterable[Mapping[str, Any]], made_at: datetime) -> Overview:
     """The same from the rows of each day.
 
     Args:
-        topic_days: from the function of this name.
+        topic_days: rows of the frame of this name.
         made_at: now.
     """
     end = day_after(made_at)
-    found = topic_days.groupBy(*_TOPIC, _known_day(F.col("first_ms"), end).alias("day")).agg(
-        F.sum("records").alias("records"),
-        F.min("first_ms").alias("first_ms"),
-        F.max("last_ms").alias("last_ms"),
-    )
-    return _of(found, end)
+    found: dict[tuple[Any, ...], TopicDay] = {}
+    for row in topic_days:
+        day = max(EARLIEST_DAY - 1, min(end, row["first_ms"] // DAY_MS))
+        key = (*(row[name] for name in _TOPIC), day)
+        times = row["records"], row["first_ms"], row["last_ms"]
+        if (before := found.get(key)) is not None:
+            first, last = min(before.first_ms, times[1]), max(before.last_ms, times[2])
+            times = before.records + times[0], first, last
+        found[key] = TopicDay(*key, *times)
+    return Overview(list(found.values()), end)
 
 
 def _of(found: DataFrame, end: int) -> Overview:

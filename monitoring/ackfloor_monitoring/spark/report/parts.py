@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ackfloor_monitoring.spark.report.answer import (
     Handler,
@@ -20,9 +19,6 @@ from ackfloor_monitoring.spark.report.funnel import Owner, funnel_steps
 from ackfloor_monitoring.spark.report.lives import OUTCOMES
 from ackfloor_monitoring.spark.report.sums import Sums
 
-if TYPE_CHECKING:
-    from pyspark.sql import Row
-
 # By group and source topic.
 Handlers = Mapping[tuple[str | None, str | None], str | None]
 
@@ -31,7 +27,7 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def steps(
-    outcome_counts: Sequence[Row], tiers: Sequence[Sums], handlers: Handlers
+    outcome_counts: Sequence[Sums], tiers: Sequence[Sums], handlers: Handlers
 ) -> tuple[Step, ...]:
     """The retry funnel, of first lives."""
     waited = {(_owner(row), row["attempt"]): _by_length(row["tiers"]) for row in tiers}
@@ -43,7 +39,7 @@ def steps(
     return funnel_steps(counted, waited)
 
 
-def time_rows(rows: Sequence[Row]) -> tuple[Times, ...]:
+def time_rows(rows: Sequence[Sums]) -> tuple[Times, ...]:
     """How long recovery and death took, by handler."""
     found = [
         Times(
@@ -58,8 +54,11 @@ def time_rows(rows: Sequence[Row]) -> tuple[Times, ...]:
     return tuple(sorted(found, key=lambda t: (t.group or "", t.handler or "")))
 
 
-def key_rows(rows: Sequence[Row], failures: int) -> tuple[HotKey, ...]:
+def key_rows(rows: Sequence[Sums], failures: int) -> tuple[HotKey, ...]:
     """The hottest keys, most failures first."""
+    order = sorted(
+        rows, key=lambda k: (-k["failures"], k["group"] or "", k["origin_topic"] or "", k["key"])
+    )
     return tuple(
         HotKey(
             row["group"],
@@ -70,11 +69,11 @@ def key_rows(rows: Sequence[Row], failures: int) -> tuple[HotKey, ...]:
             row["dead"],
             row["failures"] / failures,
         )
-        for row in rows
+        for row in order
     )
 
 
-def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
+def partition_rows(rows: Sequence[Sums]) -> tuple[HotPartition, ...]:
     """The partitions furthest above their topic's average first."""
     of_topic: dict[tuple[str | None, str | None], list[int]] = defaultdict(list)
     for row in rows:
@@ -106,7 +105,7 @@ def partition_rows(rows: Sequence[Row]) -> tuple[HotPartition, ...]:
     return tuple(found[:MOST_PARTITIONS])
 
 
-def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
+def traffic_rows(rows: Sequence[Sums]) -> tuple[Traffic, ...]:
     """Retry traffic by topic, from its partitions."""
     sums: dict[tuple[str | None, str | None], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in rows:
@@ -122,8 +121,8 @@ def traffic_rows(rows: Sequence[Row]) -> tuple[Traffic, ...]:
 
 def handler_rows(
     rows: Sequence[Sums],
-    durations: Sequence[Row],
-    outcome_counts: Sequence[Row],
+    durations: Sequence[Sums],
+    outcome_counts: Sequence[Sums],
     handlers: Handlers,
 ) -> tuple[Handler, ...]:
     """Timeouts, errors, duplicates and durations; the slowest handler first."""
@@ -149,7 +148,7 @@ def handler_rows(
     )
 
 
-def replay_rows(outcome_counts: Sequence[Row], handlers: Handlers) -> tuple[Replayed, ...]:
+def replay_rows(outcome_counts: Sequence[Sums], handlers: Handlers) -> tuple[Replayed, ...]:
     """Replays by handler."""
     replays: dict[Owner, Counter[str]] = defaultdict(Counter)
     for row in outcome_counts:
@@ -162,7 +161,7 @@ def replay_rows(outcome_counts: Sequence[Row], handlers: Handlers) -> tuple[Repl
     return tuple(sorted(found, key=lambda r: (-r.replayed, r.group or "", r.handler or "")))
 
 
-def with_replays(causes: Sequence[Sums], again: Sequence[Row]) -> list[Sums]:
+def with_replays(causes: Sequence[Sums], again: Sequence[Sums]) -> list[Sums]:
     """Causes with `replayed`, how many of their dead letters were, and `healed` of these.
 
     Args:
@@ -192,15 +191,15 @@ def _by_length(tiers: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _cause(row: Row | Sums) -> tuple[str | None, ...]:
+def _cause(row: Sums) -> tuple[str | None, ...]:
     return row["group"], row["handler"], row["cause"]
 
 
-def _owner(row: Row | Sums) -> Owner:
+def _owner(row: Sums) -> Owner:
     return row["group"], row["handler"]
 
 
-def _reader(row: Row, handlers: Handlers) -> Owner:
+def _reader(row: Sums, handlers: Handlers) -> Owner:
     """The group and the handler of a source topic."""
     return row["group"], handlers.get((row["group"], row["origin_topic"]))
 

@@ -1,30 +1,11 @@
-"""What is counted of a day and kept, and the report's figures as sums of it.
+"""What is counted of days with Spark: all that `kept_days` keeps follows from these frames.
 
-Theory. A report is sums over rows, over messages' lives, and a few single records. A day is that of
-the failure, and all records of one explicit wait share it, so deliveries never cross days. Of each
-day is kept what can be added up later, whatever the commits and the period are then:
-
-* `topics`: rows of each topic;
-* `counts`: those of the report, by parts of a day: each stretch of a longer period is one or more;
-* `calls`: how often a failed call took how many milliseconds;
-* `samples`: the latest failure of each cause, with its message;
-* `parts`: what a day adds to each life; a life of several days has a part in each;
-* `open`: the retry records that no commit had settled when the day was counted;
-* `dead_letters`: by whom and of what each died, for what replays healed.
-
-Invariants.
-
-I1. What is kept of a day depends on its rows, and on the commits that it was counted with, which
-    are kept with it. Nothing depends on other days, on the period, on the group that is asked for.
-I2. A record that was settled stays settled, as long as the commits of now contain those that the
-    day was counted with (`commits_kept.contained`); where they do not, the day is counted anew. So
-    only `open` has to be joined with the commits of now.
-I3. A day is drawn as a whole or not at all, so a time that is kept with it says whether it is.
+A day is that of the failure, and all records of one explicit wait share it, so deliveries never
+cross days. Each frame depends on the rows of a day, and `open` on the commits as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -38,65 +19,77 @@ from ackfloor_monitoring.spark.table.settled_rows import with_settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The column of the day that a row belongs to: a day of one run of counting.
+# The column of the day that a row belongs to, in ISO 8601.
 DAY = "kept_day"
-# Parts are partitioned by `origin_offset`, so that the sums over lives need no shuffle.
-BUCKETS = 16
+# Lives are summed up in so many tasks where days are many.
+_MOST_TASKS = 16
 
 
-def topics_of(failures: DataFrame) -> DataFrame:
-    """The frame `topics`.
-
-    Args:
-        failures: rows of the table, with `DAY`.
-    """
-    return topic_days(failure_columns(failures, DAY), DAY)
-
-
-def counted(failures: DataFrame, commits: DataFrame) -> Mapping[str, DataFrame]:
-    """The frames `counts`, `calls`, `parts`, `open` and `dead_letters`.
+class DayFrames:
+    """The frames of some days.
 
     Args:
         failures: rows of the table, with `DAY`.
-        commits: rows of `settled_rows.COMMIT`; none where the commits are not known.
+        days: how many days that are.
     """
-    rows = failure_columns(failures, DAY)
-    delivered = deliveries(rows, shared=(DAY,))
-    known = rows.where(F.col("origin_offset").isNotNull())
-    of_lives = deliveries(known, shared=(DAY,)).repartition(BUCKETS, "origin_offset")
-    waiting = known.where("stage = 'retry'").transform(still_open, commits)
-    return {
-        "counts": counts.counts(delivered, counts.part_of_day(), DAY),
-        "calls": counts.calls(delivered, DAY),
-        "parts": lives.parts(of_lives, {}, day=(DAY,)),
-        "open": waiting.select(DAY, *lives.LIFE, *IDENTITY),
-        "dead_letters": lives.dead_letters(rows, DAY),
-    }
 
+    def __init__(self, failures: DataFrame, days: int) -> None:
+        self._failures = failures
+        self._rows = failure_columns(failures, DAY)
+        self._days = days
 
-def still_open(records: DataFrame, commits: DataFrame) -> DataFrame:
-    """The retry records that no commit settles, with `settled`: false, or null where none is known.
+    def topics(self) -> DataFrame:
+        """The rows of each topic."""
+        return topic_days(self._rows, DAY)
 
-    Args:
-        records: with `IDENTITY`.
-        commits: rows of `settled_rows.COMMIT`.
-    """
-    return with_settled(records, commits).where("settled is null or not settled")
+    def counts(self) -> DataFrame:
+        """Those of the report, by parts of a day: a stretch of a longer period is one or more."""
+        return counts.counts(deliveries(self._rows, shared=(DAY,)), counts.part_of_day(), DAY)
 
+    def calls(self) -> DataFrame:
+        """How often a failed call took how many milliseconds."""
+        return counts.calls(deliveries(self._rows, shared=(DAY,)), DAY)
 
-def open_lives(open_records: DataFrame, commits: DataFrame) -> DataFrame:
-    """The lives of which records are open: how many are `open`, and of how many it is `unknown`.
+    def samples(self, counted: DataFrame) -> DataFrame:
+        """The latest failure of each cause, with its message.
 
-    Args:
-        open_records: the frame `open`.
-        commits: those of now.
-    """
-    settled = F.col("settled")
-    return (
-        still_open(open_records, commits)
-        .groupBy(*lives.LIFE)
-        .agg(
-            F.count_if(settled.isNotNull()).alias("open"),
-            F.count_if(settled.isNull()).alias("unknown"),
+        Args:
+            counted: from `counts`.
+        """
+        return counts.latest(self._failures, counted, DAY)
+
+    def parts(self) -> DataFrame:
+        """What a day adds to each life, with `message` and `key_hash`."""
+        known = self._rows.where(F.col("origin_offset").isNotNull())
+        tasks = min(_MOST_TASKS, 2 * self._days)
+        # One shuffle: what is partitioned by offset is partitioned by lives.
+        delivered = deliveries(known, shared=(DAY,)).repartition(tasks, "origin_offset")
+        return lives.parts(delivered, {}, day=(DAY,)).select(
+            DAY,
+            lives.message_hash().alias("message"),
+            lives.key_hash().alias("key_hash"),
+            "group",
+            "origin_topic",
+            "origin_partition",
+            "origin_offset",
+            "key",
+            "replays",
+            *lives.PART,
         )
-    )
+
+    def dead_letters(self) -> DataFrame:
+        """By whom and of what each life died: `message`, `replays`, `handler`, `cause`."""
+        message = lives.message_hash().alias("message")
+        died = lives.dead_letters(self._rows, DAY)
+        return died.select(DAY, message, "replays", "handler", "cause")
+
+    def open(self, commits: DataFrame) -> DataFrame:
+        """The retry records of known origin that no commit settles.
+
+        Args:
+            commits: rows of `settled_rows.COMMIT`.
+        """
+        waiting = self._rows.where("origin_offset is not null and stage = 'retry'")
+        unsettled = with_settled(waiting, commits).where("settled is null or not settled")
+        message = lives.message_hash().alias("message")
+        return unsettled.select(DAY, message, "group", "replays", *IDENTITY)

@@ -1,12 +1,15 @@
 """Where the counts of days are kept: folders of the table that Delta and its VACUUM leave alone.
 
-Each run of counting has a folder of its own, `_report/RUN`, with Parquet files of all its days, and
-writes `days.json` last: without it the folder is as if it was not there. The note names each day
-with the hash of its data files, so it holds for exactly these rows. Nothing in a folder is changed
-later. Two reports that count at once write two folders, and each of them is right.
+Each run of counting has a folder of its own, `_report/RUN`, with what it has counted of its days,
+and writes `days.json` last: without it the folder is as if it was not there. The note names each
+day with the hash of its data files, so it holds for exactly these rows. Nothing in a folder is
+changed later. Two reports that count at once write two folders, and each of them is right.
 
 A folder that no report needs any more is marked, and deleted a day later: another one may be
 reading it.
+
+`NAME.parquet` holds rows of all days of the run, small ones that a report reads as a whole;
+`NAME/kept_day=DAY` what Spark wrote of a day, large, of which a report reads next to nothing.
 """
 
 from __future__ import annotations
@@ -14,22 +17,25 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.report.kept.day_frames import BUCKETS, DAY
+from ackfloor_monitoring.spark.report.kept.day_frames import DAY
+from ackfloor_monitoring.spark.report.kept.run_files import RunFiles, Writing
 from ackfloor_monitoring.spark.table.store import KEPT_COUNTS, delete_folder, file_system
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 # Goes up when what is kept changes its meaning: what was kept before is then not found.
-FORMAT = 1
+FORMAT = 2
 _NOTE, _UNNEEDED = "days.json", "unneeded"
 _READERS_TAKE_MS = 86_400_000
 
@@ -41,7 +47,6 @@ class Run:
     Attributes:
         days: the hash of each day's data files, by day in ISO 8601.
         commits: those that its days were counted with; None where they were not known.
-        parted: the days that have a folder of parts.
         made_ms: when its note was written.
         unneeded_ms: since when no report needs it; None where one does.
     """
@@ -49,12 +54,11 @@ class Run:
     name: str
     days: Mapping[str, str]
     commits: Sequence[Settled] | None
-    parted: frozenset[str] = frozenset()
     made_ms: int = 0
     unneeded_ms: int | None = None
 
     def key(self, day: str) -> str:
-        """What a day of it is called in the column `DAY`."""
+        """What a day of it is called in other runs."""
         return f"{day}.{self.name}"
 
 
@@ -64,12 +68,12 @@ class KeptDays:
 
     spark: SparkSession
     table: str
+    _files: RunFiles = field(init=False)
     _root: str = field(init=False)
-    _catalogued: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        files, path = file_system(self.spark, f"{self.table}/{KEPT_COUNTS}")
-        self._root = files.makeQualified(path).toString()
+        self._files = RunFiles(self.spark, f"{self.table}/{KEPT_COUNTS}")
+        self._root = self._files.root
 
     def runs(self) -> list[Run]:
         """The complete ones, the newest first."""
@@ -88,79 +92,85 @@ class KeptDays:
             raise PermissionError(self._root)
         return name
 
-    def write(self, run: str, name: str, frame: DataFrame) -> None:
-        """Add a frame, or more of it."""
-        frame.write.mode("append").parquet(f"{self._root}/{run}/{name}")
+    @contextmanager
+    def writing(self, run: str) -> Iterator[Writing]:
+        """Write the rows of all days: files `NAME.parquet`, with the column `DAY`."""
+        with self._files.writing(run) as writing:
+            yield writing
 
-    def write_parts(self, run: str, frame: DataFrame) -> None:
-        """Add the frame `parts`, in folders of days and files of buckets."""
-        # Spark knows buckets only of tables in its catalog. Dropped, the files stay.
-        name = f"ackfloor_report_{uuid.uuid4().hex}"
-        self._catalogued.append(name)
-        frame.write.format("parquet").partitionBy(DAY).bucketBy(BUCKETS, "origin_offset").option(
-            "path", f"{self._root}/{run}/parts"
-        ).saveAsTable(name)
+    def write_days(self, run: str, name: str, frame: DataFrame) -> None:
+        """Write what is large, in folders of days."""
+        frame.write.partitionBy(DAY).parquet(f"{self._root}/{run}/{name}")
+
+    def copy_days(self, run: str, name: str, chosen: Mapping[str, Run]) -> None:
+        """The same of days that other runs have counted."""
+        context: Any = self.spark.sparkContext
+        copy = context._jvm.org.apache.hadoop.fs.FileUtil.copy  # noqa: SLF001
+        files, folder = file_system(self.spark, f"{self._root}/{run}/{name}")
+        files.mkdirs(folder)
+        for day, source in chosen.items():
+            path = file_system(self.spark, f"{self._root}/{source.name}/{name}/{DAY}={day}")[1]
+            if files.exists(path):
+                configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001
+                copy(files, path, files, folder, False, configuration)
 
     def finish(self, run: str, days: Mapping[str, str], commits: Iterable[Settled] | None) -> Run:
         """Write the note: from now on the folder counts."""
-        given = None if commits is None else [list(each) for each in commits]
-        files, parts = file_system(self.spark, f"{self._root}/{run}/parts")
-        # Where no row's origin is known there is none.
-        listed = files.listStatus(parts) if files.exists(parts) else ()
-        names = [each.getPath().getName() for each in listed]
-        parted = [name.partition("=")[2].partition(".")[0] for name in names if "=" in name]
-        note = {"format": FORMAT, "days": days, "commits": given, "parted": parted}
-        path = file_system(self.spark, f"{self._root}/{run}/{_NOTE}")[1]
+        given = None if commits is None else list(commits)
+        note = {
+            "format": FORMAT,
+            "days": days,
+            "commits": None if given is None else [list(each) for each in given],
+        }
+        files, path = file_system(self.spark, f"{self._root}/{run}/{_NOTE}")
         stream = files.create(path, True)
         try:
             stream.write(bytearray(json.dumps(note).encode()))
         finally:
             stream.close()
-        return Run(run, days, None, frozenset(parted))
+        return Run(run, days, given)
 
     def discard(self, run: str) -> None:
         """Delete a folder."""
         delete_folder(self.spark, f"{self._root}/{run}")
 
-    def read(self, name: str, schema: StructType, chosen: Mapping[str, Run]) -> DataFrame:
-        """A frame of the chosen days.
+    def read(
+        self,
+        name: str,
+        chosen: Mapping[str, Run],
+        columns: Collection[str] | None = None,
+        encoded: Collection[str] = (),
+    ) -> pa.Table:
+        """The rows of the chosen days.
 
         Args:
             chosen: the run of each day.
+            columns: only these, and `DAY` where it has to be looked at.
+            encoded: of them text that stays numbers with a dictionary.
         """
-        runs = sorted({run.name for run in chosen.values()})
-        if not runs:
-            return self.spark.createDataFrame([], schema)
-        rows = self.spark.read.schema(schema).parquet(
-            *(f"{self._root}/{run}/{name}" for run in runs)
-        )
-        return rows.where(rows[DAY].isin([run.key(day) for day, run in chosen.items()]))
+        tables = []
+        for run, days in days_of(chosen):
+            whole = len(days) == len(run.days)
+            more = () if whole else (DAY,)
+            names = None if columns is None else list(dict.fromkeys([*columns, *more]))
+            text = encoded if columns is None else [*encoded, DAY]
+            table = self._files.read(f"{run.name}/{name}.parquet", names, text)
+            if not whole:
+                table = table.filter(pc.is_in(table[DAY], pa.array(days)))
+            tables.append(table if columns is None else table.select(list(columns)))
+        return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
 
-    def read_parts(self, schema: StructType, chosen: Mapping[str, Run]) -> DataFrame:
-        """The frame `parts` of the chosen days."""
-        name = f"ackfloor_report_{uuid.uuid4().hex}"
-        self._catalogued.append(name)
-        columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema)
-        self.spark.sql(
-            f"CREATE TABLE {name} ({columns}) USING parquet PARTITIONED BY ({DAY}) "
-            f"CLUSTERED BY (origin_offset) INTO {BUCKETS} BUCKETS "
-            f"LOCATION '{_quoted(self._root)}/parts'"
-        )
-        added = " ".join(
-            f"PARTITION ({DAY} = '{run.key(day)}') "
-            f"LOCATION '{_quoted(self._root)}/{run.name}/parts/{DAY}={run.key(day)}'"
-            for day, run in chosen.items()
-            if day in run.parted
-        )
-        if added:
-            self.spark.sql(f"ALTER TABLE {name} ADD {added}")
-        return self.spark.table(name)
+    def read_moved(self, run: Run) -> pa.Table:
+        """The parts that a run has taken out of days, its own or those of other runs."""
+        return self._files.read(f"{run.name}/moved.parquet")
 
-    def close(self) -> None:
-        """Forget the entries in Spark's catalog."""
-        for name in self._catalogued:
-            self.spark.sql(f"DROP TABLE IF EXISTS {name}")
-        self._catalogued.clear()
+    def read_day(
+        self, name: str, day: str, run: Run, columns: Sequence[str] | None = None
+    ) -> pa.Table | None:
+        """What Spark wrote of a day; None where it had nothing to write."""
+        folder = f"{run.name}/{name}/{DAY}={day}"
+        tables = [self._files.read(each, columns) for each in self._files.listed(folder)]
+        return pa.concat_tables(tables) if tables else None
 
     def tidy(self, needed: Iterable[Run]) -> None:
         """Mark the folders that are not needed, and delete those that were not for a day."""
@@ -210,8 +220,13 @@ class KeptDays:
                 Settled(topic, topic_id, partition, position, [tuple(run) for run in runs], refused)
                 for topic, topic_id, partition, position, runs, refused in commits
             ]
-        return Run(name, note["days"], commits, frozenset(note["parted"]), made_ms)
+        return Run(name, note["days"], commits, made_ms)
 
 
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+def days_of(chosen: Mapping[str, Run]) -> list[tuple[Run, list[str]]]:
+    """The days that are chosen of each run."""
+    runs = {run.name: run for run in chosen.values()}
+    found: dict[str, list[str]] = {name: [] for name in runs}
+    for day, run in chosen.items():
+        found[run.name].append(day)
+    return [(runs[name], days) for name, days in found.items()]

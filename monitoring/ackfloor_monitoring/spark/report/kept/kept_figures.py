@@ -1,55 +1,67 @@
-"""The figures of a table from what is kept of its days; what is not kept yet is counted first."""
+"""The figures of a table from what is kept of its days; what is not kept yet is counted first.
+
+Theory. A report is sums over rows, over messages' lives, and a few single records. Of each day is
+kept what can be added up later, whatever the commits and the period are then. A life that lies in
+one day, and of which nothing is open, adds to each report the same (`day_sums`); the few others are
+kept as they are, and looked at in each report (`joined_lives`, `kept_lives`).
+
+Invariants.
+
+I1. What is kept of a day depends on its rows, and on the commits that it was counted with, which
+    are kept with it. Nothing depends on other days, on the period, on the group that is asked for.
+    Only `moved` has rows of other days, and names the run whose they are.
+I2. A record that was settled stays settled, as long as the commits of now contain those that the
+    day was counted with (`commits_kept.contained`); where they do not, the day is counted anew. So
+    only `open` has to be compared with the commits of now.
+I3. A day is drawn as a whole or not at all, so a time that is kept with it says whether it is.
+I4. In each report all parts of a life that more than one day decides are there, and what they had
+    added to their days is taken away: nothing is there twice, and nothing is missing, whichever
+    runs have counted the days.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from ackfloor_monitoring.spark.forget.erasure_notes import all_notes
-from ackfloor_monitoring.spark.report import counts, lives
+from ackfloor_monitoring.spark.report import counts
 from ackfloor_monitoring.spark.report.kept.commits_kept import lost_topics
-from ackfloor_monitoring.spark.report.kept.day_frames import (
-    BUCKETS,
-    DAY,
-    counted,
-    open_lives,
-    still_open,
-    topics_of,
-)
+from ackfloor_monitoring.spark.report.kept.counting import Counting, of_days
+from ackfloor_monitoring.spark.report.kept.day_frames import DAY, DayFrames
+from ackfloor_monitoring.spark.report.kept.figures import rows_of
+from ackfloor_monitoring.spark.report.kept.joined_lives import joined_parts
 from ackfloor_monitoring.spark.report.kept.kept_days import FORMAT, KeptDays, Run
+from ackfloor_monitoring.spark.report.kept.kept_lives import KeptLives
+from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by
+from ackfloor_monitoring.spark.report.kept.run_files import NotKept
 from ackfloor_monitoring.spark.report.overview import Overview, overview_of_days
 from ackfloor_monitoring.spark.report.time_axis import LONGEST_IN_SHORTER_MS, Period
 from ackfloor_monitoring.spark.spark_errors import StoreFailed
 from ackfloor_monitoring.spark.table import store
-from ackfloor_monitoring.spark.table.settled_rows import commit_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from ackfloor.commits import Settled
+    from ackfloor_monitoring.spark.report.sums import Sums
 
 # Days with records, those of wrong clocks included. With more the report counts rows.
 _MOST_DAYS = 4_000
 # Each run is some files to open: the days of so many are put together in one.
 MOST_RUNS = 16
-# Lives that every task can hold.
-_FEW = 200_000
 Commits = Callable[[Mapping[str, Sequence[str]]], Sequence["Settled"]]
-
-
-class NotKept(Exception):
-    """Nothing can be kept; the message says why."""
 
 
 @dataclass(slots=True)
@@ -60,6 +72,8 @@ class KeptFigures:
         chosen: the run that has each day.
         fresh: how many of the days were counted by this report.
         commits: of all groups' retry topics; None where they are not known.
+        joined: from `joined_lives`.
+        topics: rows of each topic and day.
     """
 
     days: KeptDays
@@ -67,13 +81,13 @@ class KeptFigures:
     chosen: Mapping[str, Run]
     fresh: int
     commits: Sequence[Settled] | None
-    schemas: Mapping[str, StructType]
+    joined: pa.Table
+    topics: Sequence[Sums]
     group: str | None = None
 
     def groups(self) -> list[str]:
         """Of all rows, sorted; those that have a name."""
-        found = self._read("topics", None).where("`group` is not null").select("group").distinct()
-        return sorted(row["group"] for row in found.collect())
+        return sorted({row["group"] for row in self.topics if row["group"] is not None})
 
     def commits_of(self, tiers: Mapping[str, Sequence[str]]) -> Sequence[Settled]:
         """Of these topics."""
@@ -82,49 +96,63 @@ class KeptFigures:
 
     def overview(self, made_at: datetime) -> Overview:
         """The table's groups, topics and days."""
-        return overview_of_days(self._read("topics"), made_at)
+        return overview_of_days(self._topics(), made_at)
 
-    def counts(self, period: Period) -> DataFrame:
+    def counts(self, period: Period) -> pa.Table:
         """By the period's stretches."""
-        return counts.summed(self._read("counts"), period)
+        return counts.summed(self._of_group(self.days.read("counts", self.chosen)), period)
 
-    def durations(self) -> DataFrame:
+    def durations(self) -> Sequence[Sums]:
         """Of all calls."""
-        return counts.durations(self._read("calls"))
+        columns = ["group", "handler", "duration_ms", "calls"]
+        calls = self._of_group(self.days.read("calls", self.chosen, columns, columns[:2]))
+        found: list[Sums] = []
+        for (group, handler), rows in rows_by(calls, ("group", "handler")):
+            took = calls.select(["duration_ms", "calls"]).take(pa.array(rows))
+            took = took.filter(pc.is_valid(took["duration_ms"])).sort_by("duration_ms")
+            values, times = (took[name].to_numpy() for name in ("duration_ms", "calls"))
+            spread = percentiles(values, (0.5, 0.95, 0.99, 1.0), times)
+            found.append({"group": group, "handler": handler, "duration_ms": spread})
+        return found
 
-    def lives(self, period: Period, commits: Iterable[Settled] | None) -> DataFrame:
-        """Of all messages, from their parts."""
-        parts = self._of_group(self.days.read_parts(self.schemas["parts"], self.chosen)).drop(DAY)
-        whole = lives.merged(parts, period)
-        if commits is None:
-            whole = whole.withColumns({"open": F.lit(0), "unknown": F.col("tier_records")})
-        else:
-            known = commit_frame(self.failures.sparkSession, commits)
-            waiting = open_lives(self._read("open"), known)
-            # Spark can't guess how few they are, and would move all lives to join them.
-            few = waiting.limit(_FEW + 1).count() <= _FEW
-            whole = lives.with_open(whole, F.broadcast(waiting) if few else waiting)
-        return lives.ended(whole, period)
+    @contextmanager
+    def lives(self, period: Period, commits: Iterable[Settled] | None) -> Iterator[KeptLives]:
+        """Of all messages."""
+        spans: dict[str, tuple[int, int]] = {}
+        for row in self._topics():
+            first, last = spans.get(row[DAY], (row["first_ms"], row["last_ms"]))
+            spans[row[DAY]] = min(first, row["first_ms"]), max(last, row["last_ms"])
+        yield KeptLives(
+            self.days,
+            {day: self.chosen[day] for day in spans},
+            # A day is drawn as a whole or not at all.
+            [day for day, (first, last) in spans.items()
+             if first < period.first_ms or last > period.last_ms],
+            self.joined,
+            period,
+            None if commits is None else list(commits),
+            self._of_group,
+        )  # fmt: skip
 
-    def dead_letters(self) -> DataFrame:
-        """All of them."""
-        return self._read("dead_letters").drop(DAY)
-
-    def samples(self, at_ms: Collection[int]) -> DataFrame:
+    def samples(self, at_ms: Collection[int]) -> Sequence[Sums]:
         """The latest failure of each cause and day, where it is of these moments."""
-        found = self._read("samples")
-        return found.where(found["at_ms"].isin(sorted(at_ms))).orderBy(*counts.FIRST)
+        found = self.days.read("samples", self.chosen)
+        chosen = found.filter(pc.is_in(found["at_ms"], pa.array(sorted(at_ms), pa.int64())))
+        rows: list[Sums] = self._of_group(chosen).to_pylist()
+        return sorted(rows, key=lambda row: [row[name] for name in counts.FIRST])
 
-    def outside(self, period: Period, most: int) -> DataFrame:
+    def outside(self, period: Period, most: int) -> Sequence[Sums]:
         """The rows furthest outside: from the table, where they are few."""
-        return counts.outside(self._of_group(self.failures), period, most)
+        rows = self.failures
+        if self.group is not None:
+            rows = rows.where(F.col("group") == self.group)
+        return rows_of(counts.outside(rows, period, most))
 
-    def _read(self, name: str, group: str | None = "") -> DataFrame:
-        rows = self.days.read(name, self.schemas[name], self.chosen)
-        return rows if group is None else self._of_group(rows)
+    def _topics(self) -> Sequence[Sums]:
+        return [row for row in self.topics if self.group in (None, row["group"])]
 
-    def _of_group(self, rows: DataFrame) -> DataFrame:
-        return rows if self.group is None else rows.where(F.col("group") == self.group)
+    def _of_group(self, rows: pa.Table) -> pa.Table:
+        return rows if self.group is None else rows.filter(pc.equal(rows["group"], self.group))
 
 
 @contextmanager
@@ -135,18 +163,14 @@ def kept_figures(
     empty, or so small that its rows are counted.
 
     Raises:
-        NotKept: it can't be written beside the table.
+        NotKept: it can't be written beside the table, or read; in what is done with it as well.
         TableRefused, StoreFailed: the table cannot be used.
     """
-    days = KeptDays(spark, table)
-    try:
-        yield _Counting(spark, table, days, made_at).figures(commits)
-    finally:
-        days.close()
+    yield _Choosing(spark, table, KeptDays(spark, table), made_at).figures(commits)
 
 
 @dataclass(slots=True)
-class _Counting:
+class _Choosing:
     """Which days are kept, and counting those that are not."""
 
     spark: SparkSession
@@ -190,94 +214,35 @@ class _Counting:
     def _figures(
         self, failures: DataFrame, files: Mapping[str, str], commits: Commits | None
     ) -> KeptFigures | None:
-        schemas = _schemas(failures)
         runs = self.days.runs()
         kept = {
             day: [run for run in runs if run.days.get(day) == hashed]
             for day, hashed in files.items()
         }
-        lacking = sorted(day for day, those in kept.items() if not those)
-        self._write_topics(failures, lacking)
+        lacking = {day: hashed for day, hashed in files.items() if not kept[day]}
         first = {day: those[0] for day, those in kept.items() if those}
-        first |= dict.fromkeys(lacking, Run(self.run or "", {}, None))
-        topics = self.days.read("topics", schemas["topics"], first)
-        seen = overview_of_days(topics, self.made_at)
-        if is_short(seen):
-            self._discard()
+        topics = [_topics(failures, lacking)]
+        if first:
+            topics.append(self.days.read("topics", first))
+        found = pa.concat_tables(topics, promote_options="permissive").to_pylist()
+        if is_short(seen := overview_of_days(found, self.made_at)):
             return None
         known = None if commits is None else commits(seen.tiers)
-        chosen = _valid(topics, kept, known)
-        again = sorted(files.keys() - chosen.keys() - set(lacking))
-        self._write_topics(failures, again)
-        if counting := {day: files[day] for day in (*lacking, *again)}:
+        chosen = _valid(found, kept, known)
+        counting = {day: hashed for day, hashed in files.items() if day not in chosen}
+        if not counting:
+            joined = joined_parts(self.days, chosen).parts
+        else:
+            if again := {day: counting[day] for day in counting if day not in lacking}:
+                topics[0] = pa.concat_tables([topics[0], _topics(failures, again)])
             gathered = _of_small_runs(chosen, known)
-            run = self._count(failures, counting, gathered, known, schemas)
-            chosen |= dict.fromkeys((*counting, *gathered), run)
+            self.run = self.days.begin()
+            run = Counting(self.days, self.run, counting, gathered, known)
+            joined = run.write(failures, topics[0], chosen)
+            chosen |= dict.fromkeys(run.all_days, Run(self.run, run.all_days, known))
         with suppress(Py4JJavaError):  # whoever may only read leaves that to others
             self.days.tidy(chosen.values())
-        return KeptFigures(self.days, failures, chosen, len(counting), known, schemas)
-
-    def _write_topics(self, failures: DataFrame, days: Sequence[str]) -> None:
-        if days:
-            self.run = self.run or self.days.begin()
-            self.days.write(self.run, "topics", topics_of(self._of(failures, days)))
-
-    def _count(
-        self,
-        failures: DataFrame,
-        counting: Mapping[str, str],
-        gathered: Mapping[str, Run],
-        known: Sequence[Settled] | None,
-        schemas: Mapping[str, StructType],
-    ) -> Run:
-        """One run, of the days that are counted and of those that other runs have counted."""
-        assert self.run is not None
-        run, rows = self.run, self._of(failures, list(counting))
-        frames = dict(counted(rows, commit_frame(self.spark, known or ())))
-        if gathered:
-            moved = {name: self._moved(name, gathered, known, schemas) for name in schemas}
-            frames = {name: frame.unionByName(moved[name]) for name, frame in frames.items()}
-            self.days.write(run, "topics", moved["topics"])
-            self.days.write(run, "samples", moved["samples"])
-        with ThreadPoolExecutor(thread_name_prefix="keep") as pool:
-            writing = [
-                pool.submit(self.days.write_parts, run, frame)
-                if name == "parts"
-                else pool.submit(self.days.write, run, name, frame)
-                for name, frame in frames.items()
-            ]
-            for each in writing:
-                each.result()
-        found = self.days.read(
-            "counts", schemas["counts"], {day: Run(run, {}, None) for day in counting}
-        )
-        self.days.write(run, "samples", counts.latest(rows, found, DAY))
-        files = {day: those.days[day] for day, those in gathered.items()}
-        return self.days.finish(run, {**files, **counting}, known)
-
-    def _moved(
-        self,
-        name: str,
-        days: Mapping[str, Run],
-        known: Sequence[Settled] | None,
-        schemas: Mapping[str, StructType],
-    ) -> DataFrame:
-        """A frame of days that other runs have counted, as days of this one."""
-        of_run = F.concat(F.substring_index(DAY, ".", 1), F.lit(f".{self.run}"))
-        if name == "parts":
-            parts = self.days.read_parts(schemas[name], days)
-            return parts.withColumn(DAY, of_run).repartition(BUCKETS, "origin_offset")
-        rows = self.days.read(name, schemas[name], days)
-        if name == "open":
-            rows = still_open(rows, commit_frame(self.spark, known or ())).drop("settled")
-        return rows.withColumn(DAY, of_run)
-
-    def _of(self, failures: DataFrame, days: Sequence[str]) -> DataFrame:
-        """The rows of these days, with `DAY`."""
-        assert self.run is not None
-        rows = failures.where(F.col("day").isin([date.fromisoformat(day) for day in days]))
-        name = F.concat(F.date_format("day", "yyyy-MM-dd"), F.lit(f".{self.run}"))
-        return rows.withColumn(DAY, name)
+        return KeptFigures(self.days, failures, chosen, len(counting), known, joined, found)
 
     def _discard(self) -> None:
         if self.run is not None:
@@ -285,13 +250,9 @@ class _Counting:
                 self.days.discard(self.run)
 
 
-def _schemas(failures: DataFrame) -> dict[str, StructType]:
-    """Of all that is kept; nothing is counted for it."""
-    rows = failures.withColumn(DAY, F.lit("").cast("string"))
-    frames = dict(counted(rows, commit_frame(failures.sparkSession, ())))
-    frames["topics"] = topics_of(rows)
-    frames["samples"] = counts.latest(rows, frames["counts"], DAY)
-    return {name: frame.schema for name, frame in frames.items()}
+def _topics(failures: DataFrame, days: Mapping[str, str]) -> pa.Table:
+    """The topics of days, counted."""
+    return DayFrames(of_days(failures, days), len(days)).topics().toArrow()
 
 
 def is_short(seen: Overview) -> bool:
@@ -303,7 +264,7 @@ def is_short(seen: Overview) -> bool:
 
 
 def _valid(
-    topics: DataFrame, kept: Mapping[str, Sequence[Run]], known: Sequence[Settled] | None
+    topics: Iterable[Sums], kept: Mapping[str, Sequence[Run]], known: Sequence[Settled] | None
 ) -> dict[str, Run]:
     """Of each day the newest run that holds with the commits of now, where there is one."""
     if known is None:
@@ -335,12 +296,10 @@ def _of_small_runs(chosen: Mapping[str, Run], known: Sequence[Settled] | None) -
     return {day: run for day, run in chosen.items() if run.name != largest}
 
 
-def _retried(topics: DataFrame, names: set[str]) -> dict[str, set[str]]:
+def _retried(topics: Iterable[Sums], names: set[str]) -> dict[str, set[str]]:
     """Which of these retry topics each day has records of."""
-    found: dict[str, set[str]] = {}
-    if names:
-        rows = topics.where(F.col("topic").isin(sorted(names)) & (F.col("stage") == "retry"))
-        day = F.substring_index(DAY, ".", 1).alias("day")
-        for row in rows.select(day, "topic").distinct().collect():
-            found.setdefault(row["day"], set()).add(row["topic"])
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in topics:
+        if row["stage"] == "retry" and row["topic"] in names:
+            found[row[DAY]].add(row["topic"])
     return found

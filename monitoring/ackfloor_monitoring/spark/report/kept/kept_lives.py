@@ -1,0 +1,299 @@
+"""What became of all messages, from the sums of days and from the lives that no day decides.
+
+A figure is the sum over days, less what the joined lives (`joined_lives`) had added to their days,
+plus what they come to as a whole. A day that is not drawn (I3) has no sums: a time that is summed
+up with a day says nothing about a period without it, so all of its lives are joined.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackfloor_monitoring.spark.report.kept.commits_kept import with_settled
+from ackfloor_monitoring.spark.report.kept.day_frames import DAY
+from ackfloor_monitoring.spark.report.kept.day_sums import by_and_of, named, with_nothing_open
+from ackfloor_monitoring.spark.report.kept.joined_lives import parts_of_day
+from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays, Run
+from ackfloor_monitoring.spark.report.kept.life_sums import (
+    OUTCOMES_ADDED,
+    PARTITIONS_ADDED,
+    LifeSums,
+    Numbers,
+    summed,
+    sums_of,
+    whole,
+)
+from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by, without
+from ackfloor_monitoring.spark.report.sums import Sums
+from ackfloor_monitoring.spark.report.time_axis import Period
+
+if TYPE_CHECKING:
+    from ackfloor.commits import Settled
+
+_RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
+_SHARES = (0.5, 0.95, 0.99)
+# A key's failures are bounded by those of all keys whose hashes begin with as many bits.
+_BITS = 22
+
+
+@dataclass(slots=True)
+class KeptLives:
+    """The figures of `figures.LifeFigures`.
+
+    Args:
+        chosen: the run of each day that has rows of the group.
+        undrawn: those of these days that are not drawn.
+        joined: from `joined_lives`.
+        commits: those of now; None where they are not known.
+        of_group: narrows a table to the group that is asked for.
+    """
+
+    days: KeptDays
+    chosen: Mapping[str, Run]
+    undrawn: Sequence[str]
+    joined: pa.Table
+    period: Period
+    commits: Sequence[Settled] | None
+    of_group: Callable[[pa.Table], pa.Table]
+    _parts: pa.Table = field(init=False)
+    _lives: pa.Table = field(init=False)
+    _more: LifeSums = field(init=False)
+    _less: LifeSums = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._parts = self._all_parts()
+        self._lives = whole(self._with_open(self._parts), self.period)
+        self._more = sums_of(self._lives)
+        plain = self._parts.filter(self._parts["plain"])
+        # Each part of a day is one life in the sums of that day.
+        at = plain.column_names.index("message")
+        plain = plain.set_column(at, "message", pa.array(np.arange(len(plain))))
+        self._less = sums_of(whole(with_nothing_open(plain), None))
+
+    def outcome_counts(self) -> Sequence[Sums]:
+        """Lives by outcome."""
+        plain = self._plain("outcomes", OUTCOMES_ADDED, [self._less.outcomes])
+        if self.commits is None:
+            at = plain.column_names.index("outcome")
+            unknown = pc.equal(plain["outcome"], _RECOVERED)
+            outcome = pc.if_else(unknown, pa.scalar(_UNKNOWN, pa.int64()), plain["outcome"])
+            plain = plain.set_column(at, "outcome", outcome)
+        found = summed([plain, self._more.outcomes], OUTCOMES_ADDED)
+        rows: list[Sums] = found.filter(pc.greater(found["lives"], 0)).to_pylist()
+        return rows
+
+    def partitions(self) -> Sequence[Sums]:
+        """Messages by source partition."""
+        plain = self._plain("partitions", PARTITIONS_ADDED, [self._less.partitions])
+        if self.commits is None:
+            names = plain.column_names
+            recovered = plain["recovered"]
+            unknown = pc.add(plain["unknown"], recovered)
+            plain = plain.set_column(names.index("unknown"), "unknown", unknown)
+            plain = plain.set_column(
+                names.index("recovered"), "recovered", pc.multiply(recovered, 0)
+            )
+        found = summed([plain, self._more.partitions], PARTITIONS_ADDED).to_pylist()
+        return [{**row, "span": row["last"] - row["first"] + 1} for row in found]
+
+    def times(self, handlers: pa.Table) -> Sequence[Sums]:
+        """Percentiles of recovery and death, by handler."""
+        named_by = {(row["group"], row["origin_topic"]): row for row in handlers.to_pylist()}
+
+        def owner(group: str | None, topic: str | None) -> tuple[str | None, str | None]:
+            row = None if group is None else named_by.get((group, topic))
+            return group, None if row is None else row["handler"]
+
+        owners = {
+            owner(row["group"], row["origin_topic"])
+            for row in self.outcome_counts()
+            if not row["replayed"]
+        }
+        sets = [(self._plain_times(), 0), (self._more.times, 0), (self._less.times, 1)]
+        found: dict[tuple[Any, ...], list[list[Numbers]]] = defaultdict(lambda: [[], []])
+        for table, place in sets:
+            for (group, topic, dead), ms in _by_topic(table):
+                found[*owner(group, topic), dead][place].append(ms)
+        rows: list[Sums] = []
+        for who in owners:
+            row: dict[str, Any] = {"group": who[0], "handler": who[1]}
+            for name, dead in (("recovered", False), ("dead", True)):
+                values, less = (_sorted(each) for each in found[*who, dead])
+                if self.commits is None and not dead:
+                    values = less = values[:0]
+                left = without(values, less)
+                row |= {name: percentiles(left, _SHARES), f"{name}_messages": len(left)}
+            rows.append(row)
+        return rows
+
+    def hot_keys(self, most: int) -> Sequence[Sums]:
+        """The keys with the most failures: of as many those with the lowest hash."""
+        sets = [self._keys(), self._more.keys, self._less.keys]
+        hashes = np.concatenate([_numbers(each, "key_hash") for each in sets])
+        signs = np.repeat([1, 1, -1], [len(each) for each in sets])
+        failures = np.concatenate([_numbers(each, "failures") for each in sets]) * signs
+        chosen = np.flatnonzero(_perhaps_among(hashes, failures, most))
+        hashes, failures, signs = hashes[chosen], failures[chosen], signs[chosen]
+        keys, of_key = np.unique(hashes, return_inverse=True)
+        columns = {
+            name: _counted(
+                of_key,
+                np.concatenate([_numbers(each, name) for each in sets])[chosen] * signs,
+                len(keys),
+            )
+            for name in ("failures", "messages", "dead")
+        }
+        order = np.lexsort((keys, -columns["failures"]))
+        order = order[columns["messages"][order] > 0][:most]
+        names = self._names(keys[order])
+        return [
+            {**names[int(keys[at])], **{name: int(each[at]) for name, each in columns.items()}}
+            for at in order
+        ]
+
+    def replays_by_cause(self) -> Sequence[Sums]:
+        """What became of replays, by the handler and the cause of the dead letter before."""
+        again = self._lives.filter(pc.greater(self._lives["replays"], 0))
+        died = self._parts.filter(pc.is_valid(self._parts["died_of"]))
+        died = died.filter(pc.is_in(died["message"], pc.unique(again["message"])))
+        first: dict[tuple[int, int], tuple[str | None, str]] = {}
+        for row in died.select(["message", "replays", "died_by", "died_of"]).to_pylist():
+            life, death = (row["message"], row["replays"]), (row["died_by"], row["died_of"])
+            first[life] = min(first.get(life, death), death, key=by_and_of)
+        found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+        for row in again.select(["message", "replays", "group", "outcome"]).to_pylist():
+            if (death := first.get((row["message"], row["replays"] - 1))) is not None:
+                told = found[row["group"], *death]
+                told[0] += 1
+                told[1] += row["outcome"] == _RECOVERED
+        return [
+            {"group": group, "handler": by, "cause": of, "replayed": replayed, "healed": healed}
+            for (group, by, of), (replayed, healed) in found.items()
+        ]
+
+    def _all_parts(self) -> pa.Table:
+        """Those that are joined, and all those of days that are not drawn."""
+        elsewhere = pc.invert(pc.is_in(self.joined[DAY], pa.array(self.undrawn, pa.string())))
+        tables = [self.joined.filter(elsewhere)]
+        for day in self.undrawn:
+            if self.days.read_day("parts", day, self.chosen[day], ["message"]) is not None:
+                found = parts_of_day(self.days, day, self.chosen[day])
+                tables.append(found.append_column("plain", pa.array([False] * len(found))))
+        return self.of_group(pa.concat_tables(tables, promote_options="permissive"))
+
+    def _with_open(self, parts: pa.Table) -> pa.Table:
+        """With `open` and `unknown`, of commits as they are now."""
+        if self.commits is None:
+            zero = pa.array(np.zeros(len(parts), np.int64))
+            return parts.append_column("open", zero).append_column("unknown", parts["tier_records"])
+        columns = ["message", "replays", "topic_id", "partition", "offset"]
+        records = with_settled(self.days.read("open", self.chosen, columns), self.commits)
+        for name, these in (
+            ("open", pc.equal(records["settled"], False)),
+            ("unknown", pc.is_null(records["settled"])),
+        ):
+            waiting = records.filter(these)
+            open_lives = _pairs(waiting)
+            found = np.isin(_pairs(parts), open_lives).astype(np.int64)
+            parts = parts.append_column(name, pa.array(found))
+        return parts
+
+    def _drawn(self) -> dict[str, Run]:
+        return {day: run for day, run in self.chosen.items() if day not in set(self.undrawn)}
+
+    def _plain(self, name: str, how: Mapping[str, str], less: Sequence[pa.Table]) -> pa.Table:
+        table = self.days.read(name, self._drawn()).drop_columns([DAY])
+        return summed([self.of_group(table)], how, less)
+
+    def _plain_times(self) -> pa.Table:
+        text = ("group", "origin_topic")
+        table = self.days.read("times", self._drawn(), (*text, "dead", "ms"), text)
+        return self.of_group(table)
+
+    def _keys(self) -> pa.Table:
+        columns = ["key_hash", "failures", "messages", "dead", "group"]
+        return self.of_group(self.days.read("keys", self._drawn(), columns, ["group"]))
+
+    def _names(self, wanted: Numbers) -> dict[int, Sums]:
+        """The keys of these hashes."""
+        lacking = pa.array(wanted)
+        found: dict[int, Sums] = {}
+        for table in self._named():
+            rows = table.filter(pc.is_in(table["key_hash"], lacking))
+            for row in rows.to_pylist():
+                found[row.pop("key_hash")] = row
+            lacking = pa.array([each for each in wanted.tolist() if each not in found], pa.int64())
+            if not len(lacking):
+                break
+        return found
+
+    def _named(self) -> Iterable[pa.Table]:
+        yield self.days.read("named_keys", self.chosen).drop_columns([DAY])
+        columns = ["key_hash", "group", "origin_topic", "key"]
+        yield self._parts.select(columns)
+        for day, run in self.chosen.items():
+            if (table := self.days.read_day("parts", day, run, columns)) is not None:
+                yield named(table, table["key_hash"])
+
+
+def _by_topic(times: pa.Table) -> Iterable[tuple[tuple[str | None, str | None, bool], Numbers]]:
+    """The times of each topic and kind."""
+    dead, ms = times["dead"].to_numpy(), times["ms"].to_numpy()
+    for (group, topic), rows in rows_by(times, ("group", "origin_topic")):
+        for kind in (False, True):
+            yield (group, topic, kind), ms[rows[dead[rows] == kind]]
+
+
+def _sorted(sets: Sequence[Numbers]) -> Numbers:
+    # Sorted runs are merged.
+    joined = np.concatenate(sets) if sets else np.empty(0, np.int64)
+    return np.sort(joined, kind="stable")
+
+
+def _perhaps_among(
+    hashes: Numbers, failures: Numbers, most: int
+) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which of the hashes may be one of those with the most failures."""
+    if len(hashes) <= most:
+        return np.ones(len(hashes), bool)
+    bits = (hashes >> (64 - _BITS)) + 2 ** (_BITS - 1)
+    # Weights are floats, and exact: they are far below 2^53.
+    bound = np.bincount(bits, failures, minlength=2**_BITS)
+    # Sums of some keys: the last of the first `most` is no more than that of all keys.
+    largest = (
+        np.argsort(-failures, kind="stable")[: 20 * most]
+        if len(failures) < 10**5
+        else (np.argpartition(-failures, 20 * most)[: 20 * most])
+    )
+    keys = np.unique(hashes[largest])
+    some = np.isin(bits, np.unique(bits[largest]))
+    own = np.flatnonzero(some)
+    own = own[np.isin(hashes[own], keys)]
+    named_keys, of_key = np.unique(hashes[own], return_inverse=True)
+    totals = np.sort(_counted(of_key, failures[own], len(named_keys)))[::-1]
+    enough = totals[most - 1] if len(totals) >= most else 0
+    found: np.ndarray[Any, np.dtype[np.bool_]] = bound[bits] >= enough
+    return found
+
+
+def _counted(places: Any, numbers: Numbers, size: int) -> Numbers:
+    """The sums of numbers by place."""
+    return np.bincount(places, numbers, minlength=size).astype(np.int64)
+
+
+def _numbers(table: pa.Table, name: str) -> Numbers:
+    numbers: Numbers = table[name].to_numpy()
+    return numbers.astype(np.int64, copy=False)
+
+
+def _pairs(table: pa.Table) -> Numbers:
+    """One number for a message and its replay, a hash as that of the message is."""
+    found: Numbers = _numbers(table, "message") * 31 + _numbers(table, "replays")
+    return found

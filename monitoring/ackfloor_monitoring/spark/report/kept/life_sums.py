@@ -1,0 +1,206 @@
+"""Lives from their parts, and what the report sums up of them: `report.lives` once more, in Arrow.
+
+For the lives of one day, and for the few that have to be looked at in each report: a query of
+Spark's would take longer to plan. A message is its hash here (`lives.message_hash`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackfloor_monitoring.spark.report.lives import OUTCOMES
+from ackfloor_monitoring.spark.report.time_axis import Period
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+_RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
+_FIRST, _LAST = -(2**62), 2**62
+# A message's own, the same in all its parts.
+_OWN = ("key_hash", "group", "origin_topic", "origin_partition", "origin_offset")
+_SUMMED = (
+    "failures", "replay_records", "numbered", "tier_records", "dead_records", "open", "unknown",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LifeSums:
+    """What is summed up of lives; all of it can be added up.
+
+    Attributes:
+        outcomes: as `lives.outcome_counts`.
+        partitions: as `lives.partitions`, with `first` and `last` offset.
+        times: `group`, `origin_topic`, `dead` (or recovered) and `ms`: a row for each first life
+            that ended and whose time is known.
+        keys: `failures`, `messages` and `dead` by `key_hash` and `group`.
+    """
+
+    outcomes: pa.Table
+    partitions: pa.Table
+    times: pa.Table
+    keys: pa.Table
+
+
+OUTCOMES_ADDED: Mapping[str, str] = {"lives": "sum", "duplicates": "sum"}
+PARTITIONS_ADDED: Mapping[str, str] = {
+    **dict.fromkeys(("failures", "messages", "tier_records", *OUTCOMES), "sum"),
+    "first": "min",
+    "last": "max",
+}
+_KEYS_ADDED: Mapping[str, str] = dict.fromkeys(("failures", "messages", "dead"), "sum")
+
+
+def whole(parts: pa.Table, period: Period | None) -> pa.Table:
+    """One row per life, sorted by message and replay: what all its parts come to.
+
+    Args:
+        parts: from `day_frames`, with `open` and `unknown`: how many records of the life are.
+        period: in which failures lie; None where all of them do.
+    """
+    message, replays = _numbers(parts, "message"), _numbers(parts, "replays")
+    order = np.lexsort((replays, message))
+    message, replays = message[order], replays[order]
+    first_of = np.flatnonzero(_differs(message) | _differs(replays))
+    columns: dict[str, Any] = {"message": message[first_of], "replays": replays[first_of]}
+    for name in _SUMMED:
+        columns[name] = _reduced(np.add, _numbers(parts, name)[order], first_of)
+    columns["attempts"] = _reduced(np.maximum, _numbers(parts, "attempts")[order], first_of)
+    bits = _reduced(np.bitwise_or, _numbers(parts, "numbers")[order], first_of)
+    columns["duplicates"] = np.where(
+        bits == 0, 0, columns["numbered"] - np.bitwise_count(bits).astype(np.int64)
+    )
+    # All records of a life name the same first failure, which may be older than the table.
+    first = _reduced(np.minimum, _numbers(parts, "first_ms", _LAST)[order], first_of)
+    due = _reduced(np.maximum, _numbers(parts, "due_ms", _FIRST)[order], first_of)
+    at = _numbers(parts, "died_ms", _LAST)[order]
+    if period is not None:
+        first = np.where((first >= period.earliest_ms) & (first <= period.last_ms), first, _LAST)
+        at = np.where((at >= period.first_ms) & (at <= period.last_ms), at, _LAST)
+    died = _reduced(np.minimum, at, first_of)
+    known = first < _LAST
+    columns["recovery_ms"] = pa.array(due - first, mask=~(known & (due > _FIRST) & (due >= first)))
+    columns["death_ms"] = pa.array(died - first, mask=~(known & (died < _LAST) & (died >= first)))
+    columns["outcome"] = np.select(
+        [columns["dead_records"] > 0, columns["open"] > 0, columns["unknown"] > 0],
+        [_DEAD, _WAITING, _UNKNOWN],
+        _RECOVERED,
+    ).astype(np.int64)
+    own = parts.select(_OWN).take(pa.array(order[first_of]))
+    table = pa.table({name: pa.array(column) for name, column in columns.items()})
+    for name in _OWN:
+        table = table.append_column(name, own[name])
+    failed = (columns["failures"] > 0) | (columns["replay_records"] > 0)
+    # What only waited behind another record is no message that failed.
+    return table.filter(pa.array(failed))
+
+
+def sums_of(lives: pa.Table) -> LifeSums:
+    """The sums over lives.
+
+    Args:
+        lives: from `whole`.
+    """
+    messages = _messages(lives)
+    return LifeSums(_outcomes(lives), _partitions(messages), _times(lives), _keys(messages))
+
+
+def summed(
+    tables: Sequence[pa.Table], how: Mapping[str, str], minus: Sequence[pa.Table] = ()
+) -> pa.Table:
+    """Tables added up, a row for each value of the columns that are not in `how`.
+
+    Args:
+        how: how each column is added up.
+        minus: what is taken away again.
+    """
+    less = [_negative(each, how) for each in minus]
+    table = pa.concat_tables([*tables, *less], promote_options="permissive")
+    by = [name for name in table.column_names if name not in how]
+    found = table.group_by(by).aggregate(list(how.items()))
+    names = [*by, *(f"{name}_{way}" for name, way in how.items())]
+    return found.select(names).rename_columns([*by, *how])
+
+
+def _negative(table: pa.Table, how: Mapping[str, str]) -> pa.Table:
+    """With numbers below zero. What bounds a sum bounds what is left of it as well."""
+    for name, way in how.items():
+        if way == "sum":
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, pc.negate(table[name]))
+    return table
+
+
+def _messages(lives: pa.Table) -> pa.Table:
+    """One row per message: the outcome of its last life, and the sums of all its lives."""
+    message = _numbers(lives, "message")
+    new = _differs(message)
+    first_of = np.flatnonzero(new)
+    last_of = np.append(first_of[1:], len(message))[: len(first_of)] - 1
+    found = lives.select(_OWN).take(pa.array(first_of))
+    found = found.append_column("outcome", pa.array(_numbers(lives, "outcome")[last_of]))
+    for name in ("failures", "tier_records"):
+        column = _reduced(np.add, _numbers(lives, name), first_of)
+        found = found.append_column(name, pa.array(column))
+    return found
+
+
+def _outcomes(lives: pa.Table) -> pa.Table:
+    table = lives.select(["group", "origin_topic", "attempts", "outcome", "duplicates"])
+    table = table.append_column("replayed", pc.greater(lives["replays"], 0))
+    return summed([_with_ones(table, "lives")], OUTCOMES_ADDED)
+
+
+def _times(lives: pa.Table) -> pa.Table:
+    first = lives.filter(pc.equal(lives["replays"], 0))
+    kinds = []
+    for dead, outcome, name in ((False, _RECOVERED, "recovery_ms"), (True, _DEAD, "death_ms")):
+        ended = first.filter(pc.and_(pc.equal(first["outcome"], outcome), pc.is_valid(first[name])))
+        table = ended.select(["group", "origin_topic", name])
+        table = table.rename_columns(["group", "origin_topic", "ms"])
+        kinds.append(table.append_column("dead", pa.array([dead] * len(table), pa.bool_())))
+    return pa.concat_tables(kinds).sort_by("ms")
+
+
+def _partitions(messages: pa.Table) -> pa.Table:
+    names = ["group", "origin_topic", "origin_partition", "failures", "tier_records"]
+    table = _with_ones(messages.select(names), "messages")
+    for name in ("first", "last"):
+        table = table.append_column(name, messages["origin_offset"])
+    for at, name in enumerate(OUTCOMES):
+        ended = pc.cast(pc.equal(messages["outcome"], at), pa.int64())
+        table = table.append_column(name, ended)
+    return summed([table], PARTITIONS_ADDED)
+
+
+def _keys(messages: pa.Table) -> pa.Table:
+    keyed = messages.filter(pc.is_valid(messages["key_hash"]))
+    table = _with_ones(keyed.select(["key_hash", "group", "failures"]), "messages")
+    dead = pc.cast(pc.equal(keyed["outcome"], _DEAD), pa.int64())
+    return summed([table.append_column("dead", dead)], _KEYS_ADDED)
+
+
+def _with_ones(table: pa.Table, name: str) -> pa.Table:
+    return table.append_column(name, pa.array(np.ones(len(table), np.int64)))
+
+
+def _numbers(table: pa.Table, name: str, null: int = 0) -> Numbers:
+    column = pc.fill_null(pc.cast(table[name], pa.int64()), null)
+    numbers: Numbers = column.to_numpy()
+    return numbers
+
+
+def _differs(values: Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Where a value is another than the one before."""
+    found = np.ones(len(values), bool)
+    found[1:] = values[1:] != values[:-1]
+    return found
+
+
+def _reduced(way: np.ufunc, values: Numbers, first_of: Any) -> Numbers:
+    """One value of each run of rows; there may be no row."""
+    found: Numbers = way.reduceat(values, first_of) if len(first_of) else values[:0]
+    return found

@@ -1,0 +1,72 @@
+"""Percentiles by the columns that rows have in common, exactly as Spark's `percentile` has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def percentiles(
+    values: Numbers, shares: Sequence[float], times: Numbers | None = None
+) -> list[float] | None:
+    """The values at these shares, between neighbours as they lie; None where there is no value.
+
+    Args:
+        values: sorted.
+        times: how often each value is there; each once where that is not given.
+    """
+    if not len(values):
+        return None
+    ends = None if times is None else np.cumsum(times)
+    last = (len(values) if ends is None else int(ends[-1])) - 1
+
+    def value(place: int) -> float:
+        at = place if ends is None else int(np.searchsorted(ends, place, side="right"))
+        return float(values[at])
+
+    found = []
+    for share in shares:
+        place = last * share
+        lower, higher = value(math.floor(place)), value(math.ceil(place))
+        part = math.floor(place), math.ceil(place)
+        if lower == higher:
+            found.append(lower)
+        else:
+            found.append((part[1] - place) * lower + (place - part[0]) * higher)
+    return found
+
+
+def without(values: Numbers, taken: Numbers) -> Numbers:
+    """Sorted values less some of them, each as often as it is given."""
+    taken = np.sort(taken)
+    begin = np.searchsorted(taken, taken, side="left")
+    # The second 7 that is taken is the one behind the first.
+    return np.delete(values, np.searchsorted(values, taken) + np.arange(len(taken)) - begin)
+
+
+def rows_by(
+    table: pa.Table, names: Sequence[str]
+) -> Iterator[tuple[tuple[str | None, ...], np.ndarray[Any, np.dtype[np.intp]]]]:
+    """The rows of each combination of these columns of text; there are few."""
+    code = np.zeros(len(table), np.int64)
+    texts = []
+    for name in names:
+        coded = table[name].combine_chunks()
+        if not pa.types.is_dictionary(coded.type):
+            coded = coded.dictionary_encode()
+        numbers = pc.fill_null(coded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        texts.append([*coded.dictionary.to_pylist(), None])
+        code = code * len(texts[-1]) + numbers % len(texts[-1])
+    for number in np.flatnonzero(np.bincount(code)):
+        key, left = [], int(number)
+        for each in reversed(texts):
+            left, at = divmod(left, len(each))
+            key.append(each[at])
+        yield tuple(reversed(key)), np.flatnonzero(code == number)
