@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -124,12 +124,22 @@ def overview_of_days(topic_days: Iterable[Mapping[str, Any]], made_at: datetime)
     found: dict[tuple[Any, ...], TopicDay] = {}
     for row in topic_days:
         day = max(EARLIEST_DAY - 1, min(end, row["first_ms"] // DAY_MS))
-        key = (*(row[name] for name in _TOPIC), day)
-        times = row["records"], row["first_ms"], row["last_ms"]
-        if (before := found.get(key)) is not None:
-            first, last = min(before.first_ms, times[1]), max(before.last_ms, times[2])
-            times = before.records + times[0], first, last
-        found[key] = TopicDay(*key, *times)
+        more = TopicDay(
+            row["group"], row["topic"], row["stage"], day, row["records"],
+            row["first_ms"], row["last_ms"],
+        )  # fmt: skip
+        key = (more.group, more.topic, more.stage, day)
+        before = found.get(key)
+        found[key] = (
+            more
+            if before is None
+            else replace(
+                more,
+                records=before.records + more.records,
+                first_ms=min(before.first_ms, more.first_ms),
+                last_ms=max(before.last_ms, more.last_ms),
+            )
+        )
     return Overview(list(found.values()), end)
 
 

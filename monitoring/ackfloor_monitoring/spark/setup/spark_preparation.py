@@ -1,23 +1,25 @@
 """Prepares Spark's start: fetches its jars and makes an archive of the classes that it loads.
 
-The training run for the archive stores a few made-up failures and reports on them, so it loads the
-classes of ingest and the report, except Kafka's client.
+The training run for the archive stores a few made-up failures and reports on them, from rows and
+from kept days, so it loads the classes of ingest and the report, except Kafka's client.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
+from ackfloor.commits import Settled
 from ackfloor.core.records.redaction import Redaction
 from ackfloor.testing.local_kafka.class_archive import ArchiveFailed, ClassArchive
 from ackfloor.testing.local_kafka.java import JavaChoice
 from ackfloor_monitoring.spark.report.build import Since
 from ackfloor_monitoring.spark.report.job import failure_history
+from ackfloor_monitoring.spark.report.kept.kept_figures import kept_figures
 from ackfloor_monitoring.spark.setup.session import class_archive, local_session, spark_java
 from ackfloor_monitoring.spark.setup.spark_jars import spark_jars
 from ackfloor_monitoring.spark.table import store
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _TOPIC = "orders--prepare--orders--retry-1m"
 _ROWS = 20
+_DAYS = 4
 #: Most of it is writing the archive.
 _ENDS_WITHIN_S = 600.0
 _LONGEST_WORD = 500
@@ -84,11 +87,20 @@ def _train(arguments: Sequence[str]) -> None:
 
 def _use(spark: SparkSession, table: str) -> None:
     now = datetime.now(UTC)
-    records = spark.createDataFrame([_record(n, now) for n in range(_ROWS)], KAFKA_RECORD)
+    # Days are kept where there are some.
+    times = [now - timedelta(days=number % _DAYS) for number in range(_ROWS)]
+    records = spark.createDataFrame([_record(*each) for each in enumerate(times)], KAFKA_RECORD)
     store.open_table(spark, table)
     rows = records.transform(failure_rows, {_TOPIC: "prepare"}, now)
     store.append(redacted(rows, Redaction()), table)
     failure_history(spark, table, group=None, since=Since(), clients=None, made_at=now)
+    with kept_figures(spark, table, _commits, now):
+        pass
+    failure_history(spark, table, group=None, since=Since(), clients=None, made_at=now, keep=True)
+
+
+def _commits(_: Mapping[str, Sequence[str]]) -> list[Settled]:
+    return [Settled(_TOPIC, "prepare", 0, 1, [(2, 3)])]
 
 
 def _record(offset: int, now: datetime) -> tuple[object, ...]:

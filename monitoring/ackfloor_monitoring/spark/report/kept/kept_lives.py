@@ -169,8 +169,9 @@ class KeptLives:
             first[life] = min(first.get(life, death), death, key=by_and_of)
         found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
         for row in again.select(["message", "replays", "group", "outcome"]).to_pylist():
-            if (death := first.get((row["message"], row["replays"] - 1))) is not None:
-                told = found[row["group"], *death]
+            before = first.get((row["message"], row["replays"] - 1))
+            if before is not None:
+                told = found[row["group"], *before]
                 told[0] += 1
                 told[1] += row["outcome"] == _RECOVERED
         return [
