@@ -182,6 +182,14 @@ def since_text(report: Report) -> str:
     return moment(report.since)
 
 
+def days_note(report: Report) -> str:
+    """How much of it was counted before: of the rows of these days none was read."""
+    return (
+        f"Counts of {some(report.days_kept, 'day')} were kept by earlier reports, "
+        f"{some(report.days_counted, 'day')} counted now."
+    )
+
+
 def in_short(report: Report) -> list[str]:
     """The report in a few sentences, the most important first."""
     return [

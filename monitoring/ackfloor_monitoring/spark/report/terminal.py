@@ -20,6 +20,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     UNKNOWN,
     cause_name,
     count,
+    days_note,
     for_people,
     in_short,
     moment,
@@ -55,6 +56,8 @@ def report_tables(report: Report) -> Iterator[RenderableType]:
     yield from (_traffic(report), _handlers(report), _replays(report))
     if report.commits_known:
         yield _plain(RECOVERED_NOTE, "dim")
+    if report.days_kept:
+        yield _plain(days_note(report), "dim")
 
 
 def _when(report: Report) -> Table:

@@ -23,8 +23,9 @@ from ackfloor_monitoring.spark.forget import erasure
 from ackfloor_monitoring.spark.report import job
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since
-from ackfloor_monitoring.spark.report.kept import kept_figures
+from ackfloor_monitoring.spark.report.kept import counting, kept_figures
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays
+from ackfloor_monitoring.spark.spark_errors import StoreFailed
 from ackfloor_monitoring.spark.table import store
 from benchmarks.failures.month import Month
 from benchmarks.failures.rows import write_parquet
@@ -192,6 +193,46 @@ def test_what_is_kept_is_not_read_again_and_is_never_half(history: History) -> N
     assert erasure.erase(history.spark, history.table, condition, found, "me").rows > 0
     assert not (Path(history.table) / "_report").exists()
     assert history.same(commits=False).totals.records < one.totals.records
+
+
+def test_what_is_forgotten_meanwhile_is_not_kept(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where all was counted and its note not looked at yet, nor in the report that reads
+    what is gone by then."""
+    history.add(history.rows[:600])
+    keys = iter(sorted({row["key"] for row in history.rows[:600]}))
+    kept = Path(history.table) / "_report"
+    write, durations = counting.Counting.write, kept_figures.KeptFigures.durations
+
+    def forget() -> None:
+        condition = erasure.of_key(next(keys))
+        found = erasure.look(history.spark, history.table, condition)
+        assert erasure.erase(history.spark, history.table, condition, found, "me").rows > 0
+
+    def written(*given: Any) -> Any:
+        made = write(*given)
+        forget()
+        return made
+
+    def added(*given: Any) -> Any:
+        monkeypatch.undo()
+        monkeypatch.setattr(job, "committed_for", lambda _, tiers: _of(history.commits, tiers))
+        forget()
+        return durations(*given)
+
+    monkeypatch.setattr(counting.Counting, "write", written)
+    with pytest.raises(StoreFailed, match="rows were erased meanwhile; run it again"):
+        history.report(keep=True)
+    assert not [*kept.rglob("*.parquet")]
+    monkeypatch.setattr(counting.Counting, "write", write)
+    monkeypatch.setattr(kept_figures.KeptFigures, "durations", added)
+    found = history.report(keep=True)
+    assert found.days_kept == 0
+    assert history.told[0].startswith("no counts can be kept beside")
+    history.told.clear()
+    assert not [*kept.rglob("*.parquet")]
+    assert history.same().totals == found.totals
 
 
 def test_folders_that_no_report_needs_go_a_day_later(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console
 
 from ackfloor_monitoring.spark.report.answer import Report
@@ -39,6 +41,13 @@ def test_records_with_a_wrong_clock_are_named() -> None:
     assert "13 records with a time far from all others" in told
     assert "30 Dec 2089 00:00" in told
     assert "; and 10 more." in told
+
+
+def test_it_says_what_was_kept_of_days() -> None:
+    """At its end, where anything was."""
+    assert "kept" not in printed(REPORT, 200)
+    told = " ".join(printed(replace(REPORT, days_counted=1, days_kept=29), 200).split())
+    assert "Counts of 29 days were kept by earlier reports, 1 day counted now." in told
 
 
 def test_all_sections_are_there() -> None:

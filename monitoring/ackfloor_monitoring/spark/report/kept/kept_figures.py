@@ -188,7 +188,7 @@ class _Choosing:
         failures = store.read_failures(self.spark, self.table, version)
         try:
             made = self._figures(failures, files, commits)
-        except (Py4JJavaError, PySparkException, PermissionError) as error:
+        except (Py4JJavaError, PySparkException, OSError, pa.ArrowException) as error:
             self._discard()
             raise NotKept(store.first_line(error)) from error
         except BaseException:

@@ -10,6 +10,7 @@ from ackfloor_monitoring.spark.report.formatting import (
     UNKNOWN_NOTE,
     cause_name,
     count,
+    days_note,
     far_note,
     healed,
     in_middle,
@@ -205,6 +206,8 @@ def notes(report: Report, figures: Figures) -> str:  # noqa: ARG001
         notes.append(far_note(report, len(report.far)))
     if report.failure_groups_left_out:
         notes.append(f"{some(report.failure_groups_left_out, 'rarer cause')} left out.")
+    if report.days_kept:
+        notes.append(days_note(report))
     items = "".join(f"<li>{text(each)}</li>" for each in notes)
     return section(
         "notes", "How to read this", "What is counted, and what is not.", f"<ul>{items}</ul>"
