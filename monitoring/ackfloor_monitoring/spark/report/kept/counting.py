@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # What Spark counts, and what is summed up of its parts. All of it is read in each report.
 _COUNTED = ("topics", "counts", "calls", "samples", "open")
-_SUMMED = ("messages", "rest", "named_keys", "outcomes", "partitions", "times", "keys")
+_SUMMED = ("messages", "rest", "named_keys", "outcomes", "partitions", "times", "keys", "healed")
 _BY_DAY = ("parts", "dead_letters")
 
 

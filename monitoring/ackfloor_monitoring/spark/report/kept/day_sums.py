@@ -1,7 +1,7 @@
 """What is summed up of the lives of one day, and which of them the day does not decide.
 
-Most messages lie in one day, never were replayed, and all their records are settled: what they add
-to a report is final. Such a message is plain, as far as its day knows. All parts of every other
+Most messages lie in one day, their replays as well, and all their records are settled: what they
+add to a report is final. Such a message is plain, as far as its day knows. All parts of every other
 message are kept as they are.
 """
 
@@ -16,7 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackfloor_monitoring.spark.report.kept.life_sums import LifeSums, Numbers, sums_of, whole
+from ackfloor_monitoring.spark.report.kept.life_sums import (
+    LifeSums,
+    Numbers,
+    by_and_of,
+    sums_of,
+    whole,
+)
 from ackfloor_monitoring.spark.report.time_axis import DAY_MS
 
 # A period and what lies before it are longer (`Period.earliest_ms`): no first failure of these
@@ -61,8 +67,9 @@ def day_sums(
     """
     message = parts["message"].to_numpy()
     rest = np.isin(message, message[_undecided(day, parts, open_messages, last_ms)])
+    again = np.isin(message, message[parts["replays"].to_numpy() > 0]) & ~rest
     plain = whole(with_nothing_open(parts.filter(pa.array(~rest))), None)
-    sums = sums_of(plain)
+    sums = sums_of(plain, with_deaths(parts.filter(pa.array(again)), dead_letters))
     return DaySums(
         pa.table({"message": np.unique(message)}),
         sums,
@@ -94,12 +101,6 @@ def with_deaths(parts: pa.Table, dead_letters: pa.Table) -> pa.Table:
     return parts.append_column("died_of", pa.array([of for _, of in found], pa.string()))
 
 
-def by_and_of(died: tuple[str | None, str]) -> tuple[bool, str, str]:
-    """The order of dead letters of one life: no handler comes first, as in Spark."""
-    handler, cause = died
-    return handler is not None, handler or "", cause
-
-
 def _undecided(
     day: str, parts: pa.Table, open_messages: Numbers, last_ms: Mapping[str | None, int]
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -109,12 +110,11 @@ def _undecided(
     groups = pc.dictionary_encode(parts["group"], null_encoding="encode").combine_chunks()
     last = np.array([last_ms[name] for name in groups.dictionary.to_pylist()], np.int64)
     first = pc.fill_null(parts["first_ms"], oldest_ms).to_numpy()
-    replayed = parts["replays"].to_numpy() > 0
     no_failure = (parts["failures"].to_numpy() == 0) & (parts["replay_records"].to_numpy() == 0)
-    wrong_clock = first > last[groups.indices.to_numpy()] if len(parts) else replayed
+    wrong_clock = first > last[groups.indices.to_numpy()] if len(parts) else no_failure
     is_open = np.isin(parts["message"].to_numpy(), open_messages)
     found: np.ndarray[Any, np.dtype[np.bool_]] = (
-        replayed | no_failure | (first < oldest_ms) | wrong_clock | is_open
+        no_failure | (first < oldest_ms) | wrong_clock | is_open
     )
     return found
 

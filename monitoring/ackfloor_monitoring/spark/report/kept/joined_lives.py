@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY
 from ackfloor_monitoring.spark.report.kept.day_sums import with_deaths
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays, Run, days_of
-from ackfloor_monitoring.spark.report.kept.life_sums import Numbers
+from ackfloor_monitoring.spark.report.kept.life_sums import Numbers, numbered
+from ackfloor_monitoring.spark.report.kept.quantiles import rows_by
 
 RUN_DAY = "run_day"
 
@@ -46,13 +47,14 @@ def joined_parts(
     """
     rest = days.read("rest", chosen)
     wanted = _in_several_days(days, chosen)
-    known = {day: rest.filter(pc.equal(rest[DAY], day))["message"].to_numpy() for day in wanted}
+    message = rest["message"].to_numpy()
+    known = {day: message[rows] for (day,), rows in rows_by(rest, (DAY,))}
     moved = _moved(days, chosen, wanted, unfinished)
     for day, found in moved.items():
-        known[day] = np.concatenate([known[day], found["message"].to_numpy()])
+        known[day] = np.append(known.get(day, message[:0]), found["message"].to_numpy())
     read = []
     for day, messages in wanted.items():
-        lacking = np.setdiff1d(messages, known[day])
+        lacking = np.setdiff1d(messages, known.get(day, message[:0]))
         if len(lacking):
             found = parts_of_day(days, day, chosen[day], lacking)
             key = pa.array([chosen[day].key(day)] * len(found), pa.string())
@@ -125,13 +127,16 @@ def _moved(
     if not tables:
         return {}
     moved = pa.concat_tables(tables, promote_options="permissive")
+    rows_of = dict(rows_by(moved, (RUN_DAY,)))
     found = {}
     for day, messages in wanted.items():
-        of_day = moved.filter(pc.equal(moved[RUN_DAY], chosen[day].key(day)))
+        rows = rows_of.get((chosen[day].key(day),))
+        if rows is None:
+            continue
+        of_day = moved.take(pa.array(rows))
         of_day = of_day.filter(pc.is_in(of_day["message"], pa.array(messages)))
         # Two runs that counted at once may both have it: all parts of a message are in each.
-        lives = np.stack([of_day["message"].to_numpy(), of_day["replays"].to_numpy()])
-        _, first_of = np.unique(lives, axis=1, return_index=True)
+        _, first_of = np.unique(numbered(of_day, "replays"), return_index=True)
         found[day] = of_day.take(pa.array(first_of)).drop_columns([RUN_DAY])
     return found
 

@@ -18,14 +18,16 @@ import pyarrow.compute as pc
 
 from ackfloor_monitoring.spark.report.kept.commits_kept import with_settled
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY
-from ackfloor_monitoring.spark.report.kept.day_sums import by_and_of, named, with_nothing_open
+from ackfloor_monitoring.spark.report.kept.day_sums import named, with_nothing_open
 from ackfloor_monitoring.spark.report.kept.joined_lives import parts_of_day
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays, Run
 from ackfloor_monitoring.spark.report.kept.life_sums import (
+    HEALED_ADDED,
     OUTCOMES_ADDED,
     PARTITIONS_ADDED,
     LifeSums,
     Numbers,
+    numbered,
     summed,
     sums_of,
     whole,
@@ -70,12 +72,9 @@ class KeptLives:
     def __post_init__(self) -> None:
         self._parts = self._all_parts()
         self._lives = whole(self._with_open(self._parts), self.period)
-        self._more = sums_of(self._lives)
-        plain = self._parts.filter(self._parts["plain"])
-        # Each part of a day is one life in the sums of that day.
-        at = plain.column_names.index("message")
-        plain = plain.set_column(at, "message", pa.array(np.arange(len(plain))))
-        self._less = sums_of(whole(with_nothing_open(plain), None))
+        self._more = sums_of(self._lives, self._parts)
+        plain = _each_day_apart(self._parts.filter(self._parts["plain"]))
+        self._less = sums_of(whole(with_nothing_open(plain), None), plain)
 
     def outcome_counts(self) -> Sequence[Sums]:
         """Lives by outcome."""
@@ -160,24 +159,13 @@ class KeptLives:
 
     def replays_by_cause(self) -> Sequence[Sums]:
         """What became of replays, by the handler and the cause of the dead letter before."""
-        again = self._lives.filter(pc.greater(self._lives["replays"], 0))
-        died = self._parts.filter(pc.is_valid(self._parts["died_of"]))
-        died = died.filter(pc.is_in(died["message"], pc.unique(again["message"])))
-        first: dict[tuple[int, int], tuple[str | None, str]] = {}
-        for row in died.select(["message", "replays", "died_by", "died_of"]).to_pylist():
-            life, death = (row["message"], row["replays"]), (row["died_by"], row["died_of"])
-            first[life] = min(first.get(life, death), death, key=by_and_of)
-        found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-        for row in again.select(["message", "replays", "group", "outcome"]).to_pylist():
-            before = first.get((row["message"], row["replays"] - 1))
-            if before is not None:
-                told = found[row["group"], *before]
-                told[0] += 1
-                told[1] += row["outcome"] == _RECOVERED
-        return [
-            {"group": group, "handler": by, "cause": of, "replayed": replayed, "healed": healed}
-            for (group, by, of), (replayed, healed) in found.items()
-        ]
+        plain = self._plain("healed", HEALED_ADDED, [self._less.healed])
+        if self.commits is None:
+            at = plain.column_names.index("healed")
+            plain = plain.set_column(at, "healed", pc.multiply(plain["healed"], 0))
+        found = summed([plain, self._more.healed], HEALED_ADDED)
+        rows: list[Sums] = found.filter(pc.greater(found["replayed"], 0)).to_pylist()
+        return rows
 
     def _all_parts(self) -> pa.Table:
         """Those that are joined, and all those of days that are not drawn."""
@@ -201,8 +189,8 @@ class KeptLives:
             ("unknown", pc.is_null(records["settled"])),
         ):
             waiting = records.filter(these)
-            open_lives = _pairs(waiting)
-            found = np.isin(_pairs(parts), open_lives).astype(np.int64)
+            open_lives = numbered(waiting, "replays")
+            found = np.isin(numbered(parts, "replays"), open_lives).astype(np.int64)
             parts = parts.append_column(name, pa.array(found))
         return parts
 
@@ -242,6 +230,13 @@ class KeptLives:
         for day, run in self.chosen.items():
             if (table := self.days.read_day("parts", day, run, columns)) is not None:
                 yield named(table, table["key_hash"])
+
+
+def _each_day_apart(parts: pa.Table) -> pa.Table:
+    """Parts as they are in the sums of days: a message is another one on each day."""
+    day = parts[DAY].combine_chunks().dictionary_encode().indices
+    at = parts.column_names.index("message")
+    return parts.set_column(at, "message", pa.array(numbered(parts.append_column("d", day), "d")))
 
 
 def _by_topic(times: pa.Table) -> Iterable[tuple[tuple[str | None, str | None, bool], Numbers]]:
@@ -292,9 +287,3 @@ def _counted(places: Any, numbers: Numbers, size: int) -> Numbers:
 def _numbers(table: pa.Table, name: str) -> Numbers:
     numbers: Numbers = table[name].to_numpy()
     return numbers.astype(np.int64, copy=False)
-
-
-def _pairs(table: pa.Table) -> Numbers:
-    """One number for a message and its replay, a hash as that of the message is."""
-    found: Numbers = _numbers(table, "message") * 31 + _numbers(table, "replays")
-    return found

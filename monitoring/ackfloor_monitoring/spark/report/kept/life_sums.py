@@ -6,6 +6,7 @@ Spark's would take longer to plan. A message is its hash here (`lives.message_ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +38,14 @@ class LifeSums:
         times: `group`, `origin_topic`, `dead` (or recovered) and `ms`: a row for each first life
             that ended and whose time is known.
         keys: `failures`, `messages` and `dead` by `key_hash` and `group`.
+        healed: as `lives.replays_by_cause`.
     """
 
     outcomes: pa.Table
     partitions: pa.Table
     times: pa.Table
     keys: pa.Table
+    healed: pa.Table
 
 
 OUTCOMES_ADDED: Mapping[str, str] = {"lives": "sum", "duplicates": "sum"}
@@ -51,6 +54,7 @@ PARTITIONS_ADDED: Mapping[str, str] = {
     "first": "min",
     "last": "max",
 }
+HEALED_ADDED: Mapping[str, str] = {"replayed": "sum", "healed": "sum"}
 _KEYS_ADDED: Mapping[str, str] = dict.fromkeys(("failures", "messages", "dead"), "sum")
 
 
@@ -98,14 +102,27 @@ def whole(parts: pa.Table, period: Period | None) -> pa.Table:
     return table.filter(pa.array(failed))
 
 
-def sums_of(lives: pa.Table) -> LifeSums:
+def sums_of(lives: pa.Table, died: pa.Table) -> LifeSums:
     """The sums over lives.
 
     Args:
         lives: from `whole`.
+        died: with `message`, `replays`, `died_by` and `died_of`; of replayed messages at least.
     """
     messages = _messages(lives)
-    return LifeSums(_outcomes(lives), _partitions(messages), _times(lives), _keys(messages))
+    return LifeSums(
+        _outcomes(lives),
+        _partitions(messages),
+        _times(lives),
+        _keys(messages),
+        _healed(lives, died),
+    )
+
+
+def numbered(table: pa.Table, name: str) -> Numbers:
+    """One number for a message and one more number, a hash as that of the message is."""
+    found: Numbers = _numbers(table, "message") * 31 + _numbers(table, name)
+    return found
 
 
 def summed(
@@ -181,6 +198,37 @@ def _keys(messages: pa.Table) -> pa.Table:
     table = _with_ones(keyed.select(["key_hash", "group", "failures"]), "messages")
     dead = pc.cast(pc.equal(keyed["outcome"], _DEAD), pa.int64())
     return summed([table.append_column("dead", dead)], _KEYS_ADDED)
+
+
+def _healed(lives: pa.Table, died: pa.Table) -> pa.Table:
+    """What became of replays, by the handler and the cause of the dead letter before."""
+    again = lives.filter(pc.greater(lives["replays"], 0))
+    died = died.filter(pc.is_valid(died["died_of"]))
+    died = died.filter(pc.is_in(died["message"], pc.unique(again["message"]).cast(pa.int64())))
+    first: dict[tuple[int, int], tuple[str | None, str]] = {}
+    for row in died.select(["message", "replays", "died_by", "died_of"]).to_pylist():
+        life, death = (row["message"], row["replays"]), (row["died_by"], row["died_of"])
+        first[life] = min(first.get(life, death), death, key=by_and_of)
+    found: Counter[tuple[str | None, str | None, str]] = Counter()
+    healed: Counter[tuple[str | None, str | None, str]] = Counter()
+    for row in again.select(["message", "replays", "group", "outcome"]).to_pylist():
+        before = first.get((row["message"], row["replays"] - 1))
+        if before is not None:
+            found[row["group"], *before] += 1
+            healed[row["group"], *before] += row["outcome"] == _RECOVERED
+    columns = [*zip(*found, strict=True)] or [(), (), ()]
+    table = {
+        name: pa.array(column, pa.string())
+        for name, column in zip(("group", "handler", "cause"), columns, strict=True)
+    }
+    numbers = {"replayed": [*found.values()], "healed": [healed[each] for each in found]}
+    return pa.table({**table, **{n: pa.array(each, pa.int64()) for n, each in numbers.items()}})
+
+
+def by_and_of(died: tuple[str | None, str]) -> tuple[bool, str, str]:
+    """The order of dead letters of one life: no handler comes first, as in Spark."""
+    handler, cause = died
+    return handler is not None, handler or "", cause
 
 
 def _with_ones(table: pa.Table, name: str) -> pa.Table:
