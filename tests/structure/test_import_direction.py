@@ -143,7 +143,7 @@ LAYERS: Final = {
     "spark": Layer(
         ("ackfloor_monitoring.spark",),
         ("monitoring",),
-        frozenset({"pandas", "plotly", "py4j", "pyarrow", "pyspark", "rich", "typer"}),
+        frozenset({"numpy", "pandas", "plotly", "py4j", "pyarrow", "pyspark", "rich", "typer"}),
     ),
 }
 
