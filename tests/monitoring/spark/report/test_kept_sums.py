@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ackfloor.commits import Settled
-from ackfloor_monitoring.spark.report.kept import joined_lives, kept_lives
+from ackfloor_monitoring.spark.report.kept import joined_lives, kept_lives, life_sums
 from ackfloor_monitoring.spark.report.kept.commits_kept import with_settled
 from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by, without
 from ackfloor_monitoring.spark.report.overview import overview_of_days
@@ -68,6 +68,47 @@ def test_messages_of_several_days() -> None:
     assert [each.tolist() for each in found] == [[5, 9], [], [5], [5, 9]]
     assert [len(each) for each in joined_lives._shared([np.array([], np.int64)])] == [0]
     assert joined_lives._shared([]) == []
+
+
+def test_the_first_dead_letter_of_each_life() -> None:
+    """Of several each time the same: no handler first, then by handler and cause, as in Spark."""
+    drawn = np.random.default_rng(6)
+    messages = drawn.integers(-(2**63), 2**63, 300)
+    names = [None, "", "a", "bill", "ä", "\U0001f600"]
+    chosen = zip(drawn.choice(messages, 4_000), *drawn.integers(0, 6, (3, 4_000)), strict=True)
+    rows = [
+        {
+            "message": int(message),
+            "replays": int(replays),
+            "died_by": names[by],
+            "died_of": f"cause-{of}",
+        }
+        for message, replays, by, of in chosen
+    ]
+    expected: dict[tuple[int, int], tuple[str | None, str]] = {}
+    for row in rows:
+        life, died = (row["message"], row["replays"]), (row["died_by"], row["died_of"])
+        first = min(expected.get(life, died), died, key=lambda d: (d[0] is not None, d[0] or "", d))
+        expected[life] = first
+    asked = [(int(message), replays) for message in messages for replays in range(9)]
+    lives = pa.table({"message": [m for m, _ in asked], "replays": [r for _, r in asked]})
+    types = {"message": pa.int64(), "replays": pa.int32(), "died_by": pa.string()}
+    table = pa.Table.from_pylist(rows, pa.schema({**types, "died_of": pa.string()}))
+    for deaths, known in ((table, expected), (table.slice(0, 0), {})):
+        found = life_sums.deaths_of(life_sums.numbered(lives, "replays"), deaths).to_pylist()
+        told = [(row["died_by"], row["died_of"]) for row in found]
+        assert told == [known.get(life, (None, None)) for life in asked]
+
+
+def test_parts_that_two_runs_have_moved_are_there_once() -> None:
+    """Only those that are wanted; all parts of one run where it is the only one."""
+    first = pa.table({"message": [3, 3, 5, 9], "replays": [0, 1, 0, 0]})
+    second = pa.table({"message": [9, 3, 3, 7], "replays": [0, 1, 0, 0]})
+    wanted = np.array([3, 9], np.int64)
+    for tables in ([first], [first, second], [second]):
+        found = joined_lives._once(tables, wanted).to_pylist()
+        lives = sorted((row["message"], row["replays"]) for row in found)
+        assert lives == [(3, 0), (3, 1), (9, 0)]
 
 
 def test_rows_by_names_that_may_be_missing() -> None:

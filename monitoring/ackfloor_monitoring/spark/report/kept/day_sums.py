@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from ackfloor_monitoring.spark.report.kept.life_sums import (
     LifeSums,
     Numbers,
-    by_and_of,
+    deaths_of,
+    numbered,
     sums_of,
     whole,
 )
@@ -90,15 +91,13 @@ def with_deaths(parts: pa.Table, dead_letters: pa.Table) -> pa.Table:
 
     Of several the first one: each time the same.
     """
-    chosen = dead_letters.filter(pc.is_in(dead_letters["message"], pc.unique(parts["message"])))
-    first: dict[tuple[int, int], tuple[str | None, str]] = {}
-    for row in chosen.to_pylist():
-        life, died = (row["message"], row["replays"]), (row["handler"], row["cause"])
-        first[life] = min(first.get(life, died), died, key=by_and_of)
-    lives = zip(parts["message"].to_pylist(), parts["replays"].to_pylist(), strict=True)
-    found = [first.get(life, (None, None)) for life in lives]
-    parts = parts.append_column("died_by", pa.array([by for by, _ in found], pa.string()))
-    return parts.append_column("died_of", pa.array([of for _, of in found], pa.string()))
+    names = ["message", "replays", "died_by", "died_of"]
+    died = dead_letters.select(["message", "replays", "handler", "cause"]).rename_columns(names)
+    died = died.filter(pc.is_in(died["message"], pc.unique(parts["message"])))
+    found = deaths_of(numbered(parts, "replays"), died)
+    for name in found.column_names:
+        parts = parts.append_column(name, found[name])
+    return parts
 
 
 def _undecided(

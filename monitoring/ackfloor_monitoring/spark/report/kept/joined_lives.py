@@ -8,6 +8,7 @@ keeps those that it had to read, for days of other runs as well (`moved`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -122,23 +123,31 @@ def _moved(
     unfinished: str | None,
 ) -> dict[str, pa.Table]:
     """Of each day those of the wanted messages that a run has moved, once each."""
-    runs = [run for run, _ in days_of(chosen) if run.name != unfinished]
-    tables = [days.read_moved(run) for run in runs]
-    if not tables:
-        return {}
-    moved = pa.concat_tables(tables, promote_options="permissive")
-    rows_of = dict(rows_by(moved, (RUN_DAY,)))
-    found = {}
-    for day, messages in wanted.items():
-        rows = rows_of.get((chosen[day].key(day),))
-        if rows is None:
+    found: dict[str | None, list[pa.Table]] = defaultdict(list)
+    for run, _ in days_of(chosen):
+        if run.name == unfinished:
             continue
-        of_day = moved.take(pa.array(rows))
-        of_day = of_day.filter(pc.is_in(of_day["message"], pa.array(messages)))
+        moved = days.read_moved(run)
+        for (key,), rows in rows_by(moved, (RUN_DAY,)):
+            # The rows of a day follow each other.
+            found[key].append(moved.slice(rows[0], len(rows)))
+    return {
+        day: _once(found[key], messages).drop_columns([RUN_DAY])
+        for day, messages in wanted.items()
+        if (key := chosen[day].key(day)) in found
+    }
+
+
+def _once(tables: Sequence[pa.Table], messages: Numbers) -> pa.Table:
+    """The parts of these messages, each once."""
+    parts = pa.concat_tables(tables, promote_options="permissive")
+    wanted = np.isin(parts["message"].to_numpy(), messages)
+    parts = parts if wanted.all() else parts.filter(pa.array(wanted))
+    if len(tables) > 1:
         # Two runs that counted at once may both have it: all parts of a message are in each.
-        _, first_of = np.unique(numbered(of_day, "replays"), return_index=True)
-        found[day] = of_day.take(pa.array(first_of)).drop_columns([RUN_DAY])
-    return found
+        _, first_of = np.unique(numbered(parts, "replays"), return_index=True)
+        parts = parts.take(pa.array(first_of))
+    return parts
 
 
 def _flagged(parts: pa.Table, *, plain: bool) -> pa.Table:

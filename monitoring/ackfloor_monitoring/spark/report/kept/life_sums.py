@@ -6,7 +6,6 @@ Spark's would take longer to plan. A message is its hash here (`lives.message_ha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,6 +124,27 @@ def numbered(table: pa.Table, name: str) -> Numbers:
     return found
 
 
+def deaths_of(lives: Numbers, died: pa.Table) -> pa.Table:
+    """A row for each life, with `died_by` and `died_of` of its dead letter; null where it has none.
+
+    Of several the first one, no handler before all others: each time the same, as in Spark.
+
+    Args:
+        lives: by `numbered`.
+        died: with `message`, `replays`, `died_by` and `died_of`.
+    """
+    by = [(name, "ascending") for name in ("life", "named", "died_by", "died_of")]
+    died = died.append_column("life", pa.array(numbered(died, "replays")))
+    died = died.append_column("named", pc.is_valid(died["died_by"])).sort_by(by)
+    died = died.filter(pa.array(_differs(_numbers(died, "life"))))
+    sorted_lives = _numbers(died, "life")
+    place = np.searchsorted(sorted_lives, lives)
+    found = np.zeros(len(lives), bool)
+    inside = place < len(sorted_lives)
+    found[inside] = sorted_lives[place[inside]] == lives[inside]
+    return died.select(["died_by", "died_of"]).take(pa.array(place, mask=~found))
+
+
 def summed(
     tables: Sequence[pa.Table], how: Mapping[str, str], minus: Sequence[pa.Table] = ()
 ) -> pa.Table:
@@ -203,32 +223,19 @@ def _keys(messages: pa.Table) -> pa.Table:
 def _healed(lives: pa.Table, died: pa.Table) -> pa.Table:
     """What became of replays, by the handler and the cause of the dead letter before."""
     again = lives.filter(pc.greater(lives["replays"], 0))
+    before = numbered(again, "replays") - 1
     died = died.filter(pc.is_valid(died["died_of"]))
-    died = died.filter(pc.is_in(died["message"], pc.unique(again["message"]).cast(pa.int64())))
-    first: dict[tuple[int, int], tuple[str | None, str]] = {}
-    for row in died.select(["message", "replays", "died_by", "died_of"]).to_pylist():
-        life, death = (row["message"], row["replays"]), (row["died_by"], row["died_of"])
-        first[life] = min(first.get(life, death), death, key=by_and_of)
-    found: Counter[tuple[str | None, str | None, str]] = Counter()
-    healed: Counter[tuple[str | None, str | None, str]] = Counter()
-    for row in again.select(["message", "replays", "group", "outcome"]).to_pylist():
-        before = first.get((row["message"], row["replays"] - 1))
-        if before is not None:
-            found[row["group"], *before] += 1
-            healed[row["group"], *before] += row["outcome"] == _RECOVERED
-    columns = [*zip(*found, strict=True)] or [(), (), ()]
-    table = {
-        name: pa.array(column, pa.string())
-        for name, column in zip(("group", "handler", "cause"), columns, strict=True)
-    }
-    numbers = {"replayed": [*found.values()], "healed": [healed[each] for each in found]}
-    return pa.table({**table, **{n: pa.array(each, pa.int64()) for n, each in numbers.items()}})
-
-
-def by_and_of(died: tuple[str | None, str]) -> tuple[bool, str, str]:
-    """The order of dead letters of one life: no handler comes first, as in Spark."""
-    handler, cause = died
-    return handler is not None, handler or "", cause
+    first = deaths_of(before, died.filter(pa.array(np.isin(numbered(died, "replays"), before))))
+    table = pa.table(
+        {
+            "group": again["group"].cast(pa.string()),
+            "handler": first["died_by"],
+            "cause": first["died_of"],
+            "healed": pc.cast(pc.equal(again["outcome"], _RECOVERED), pa.int64()),
+        }
+    )
+    known = table.filter(pc.is_valid(table["cause"]))
+    return summed([_with_ones(known, "replayed")], HEALED_ADDED)
 
 
 def _with_ones(table: pa.Table, name: str) -> pa.Table:
