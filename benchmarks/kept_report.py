@@ -1,9 +1,9 @@
 """`python -m benchmarks.kept_report`: a report from kept days beside a long history.
 
 A month of about a million failures is made once and copied with Spark: each copy has offsets and
-keys of its own. That is some minutes, where the same through Kafka is hours. The last day of half
-of the copies is held back: it is the day that is new. Each report is in a process of its own, as
-the command makes it; the commits are made up, so no broker is asked. See results/report.md.
+keys of its own. That is some minutes, where the same through Kafka is hours. The last day of one
+copy, or of more, is held back: it is the day that is new. Each report is in a process of its own,
+as the command makes it; the commits are made up, so no broker is asked. See results/report.md.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="kept; what is there is taken")
     parser.add_argument("--records", type=int, default=1_000_000, help="of the month, about")
     parser.add_argument("--copies", type=int, default=22)
+    parser.add_argument("--of-day", type=int, default=1, help="copies that the new day is of")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--all-rows", action="store_true", help="also without what is kept")
     given = parser.parse_args()
     made = given.folder / "made"
     if not made.exists():
         _alone(make_month, given.folder, given.records)
-        _alone(make_table, given.folder, given.copies)
+        _alone(make_table, given.folder, given.copies, given.of_day)
         made.touch()
     steps: list[tuple[str, Callable[..., object], object]] = [
         ("nothing kept yet", reported, True),
@@ -84,7 +85,7 @@ def make_month(folder: Path, records: int) -> None:
     (folder / "commits.json").write_text(json.dumps(commits), "utf-8")
 
 
-def make_table(folder: Path, copies: int) -> None:
+def make_table(folder: Path, copies: int, of_day: int) -> None:
     """The table without its last day, and that day in a folder beside it."""
     with local_session("benchmark", lasting=True) as spark:
         table = str(folder / "failures")
@@ -95,7 +96,7 @@ def make_table(folder: Path, copies: int) -> None:
             some = copied(rows, first, min(copies, first + _AT_ONCE))
             some = some.where(fn.col("day") < last).repartition(32, "day", "group")
             store.append(some, table)
-        day = copied(rows, copies - copies // 2, copies).where(fn.col("day") == last)
+        day = copied(rows, copies - of_day, copies).where(fn.col("day") == last)
         day.repartition(4, "day", "group").write.parquet(str(folder / "day"))
 
 
