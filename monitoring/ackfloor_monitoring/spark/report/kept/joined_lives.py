@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY
 from ackfloor_monitoring.spark.report.kept.day_sums import with_deaths
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays, Run, days_of
-from ackfloor_monitoring.spark.report.kept.life_sums import Numbers, numbered
+from ackfloor_monitoring.spark.report.kept.life_sums import Numbers, is_among, numbered
 from ackfloor_monitoring.spark.report.kept.quantiles import rows_by
 
 RUN_DAY = "run_day"
@@ -55,7 +55,7 @@ def joined_parts(
         known[day] = np.append(known.get(day, message[:0]), found["message"].to_numpy())
     read = []
     for day, messages in wanted.items():
-        lacking = np.setdiff1d(messages, known.get(day, message[:0]))
+        lacking = messages[~is_among(messages, np.sort(known.get(day, message[:0])))]
         if len(lacking):
             found = parts_of_day(days, day, chosen[day], lacking)
             key = pa.array([chosen[day].key(day)] * len(found), pa.string())
@@ -141,7 +141,7 @@ def _moved(
 def _once(tables: Sequence[pa.Table], messages: Numbers) -> pa.Table:
     """The parts of these messages, each once."""
     parts = pa.concat_tables(tables, promote_options="permissive")
-    wanted = np.isin(parts["message"].to_numpy(), messages)
+    wanted = is_among(parts["message"].to_numpy(), messages)
     parts = parts if wanted.all() else parts.filter(pa.array(wanted))
     if len(tables) > 1:
         # Two runs that counted at once may both have it: all parts of a message are in each.

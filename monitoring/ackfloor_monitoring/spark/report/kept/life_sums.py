@@ -18,6 +18,7 @@ from ackfloor_monitoring.spark.report.lives import OUTCOMES
 from ackfloor_monitoring.spark.report.time_axis import Period
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
 _FIRST, _LAST = -(2**62), 2**62
 # A message's own, the same in all its parts.
@@ -133,16 +134,33 @@ def deaths_of(lives: Numbers, died: pa.Table) -> pa.Table:
         lives: by `numbered`.
         died: with `message`, `replays`, `died_by` and `died_of`.
     """
-    by = [(name, "ascending") for name in ("life", "named", "died_by", "died_of")]
-    died = died.append_column("life", pa.array(numbered(died, "replays")))
-    died = died.append_column("named", pc.is_valid(died["died_by"])).sort_by(by)
-    died = died.filter(pa.array(_differs(_numbers(died, "life"))))
-    sorted_lives = _numbers(died, "life")
-    place = np.searchsorted(sorted_lives, lives)
-    found = np.zeros(len(lives), bool)
-    inside = place < len(sorted_lives)
-    found[inside] = sorted_lives[place[inside]] == lives[inside]
+    life = numbered(died, "replays")
+    order = np.lexsort((_ranks(died["died_of"]), _ranks(died["died_by"]), life))
+    life = life[order]
+    first_of = np.flatnonzero(_differs(life))
+    life, order = life[first_of], order[first_of]
+    found = is_among(lives, life)
+    place = np.zeros(len(lives), np.int64)
+    place[found] = order[np.searchsorted(life, lives[found])]
     return died.select(["died_by", "died_of"]).take(pa.array(place, mask=~found))
+
+
+def is_among(values: Numbers, sorted_set: Numbers) -> Mask:
+    """Which of the values are in a sorted set."""
+    if not len(sorted_set):
+        return np.zeros(len(values), bool)
+    place = np.minimum(np.searchsorted(sorted_set, values), len(sorted_set) - 1)
+    found: Mask = sorted_set[place] == values
+    return found
+
+
+def _ranks(texts: pa.ChunkedArray) -> Numbers:
+    """Numbers that sort as the texts do, none as the first."""
+    coded = texts.combine_chunks().dictionary_encode()
+    ranks = pc.rank(coded.dictionary).to_numpy().astype(np.int64)
+    codes = pc.fill_null(coded.indices.cast(pa.int64()), len(ranks)).to_numpy()
+    found: Numbers = np.append(ranks, 0)[codes]
+    return found
 
 
 def summed(
@@ -225,7 +243,8 @@ def _healed(lives: pa.Table, died: pa.Table) -> pa.Table:
     again = lives.filter(pc.greater(lives["replays"], 0))
     before = numbered(again, "replays") - 1
     died = died.filter(pc.is_valid(died["died_of"]))
-    first = deaths_of(before, died.filter(pa.array(np.isin(numbered(died, "replays"), before))))
+    wanted = is_among(numbered(died, "replays"), np.sort(before))
+    first = deaths_of(before, died.filter(pa.array(wanted)))
     table = pa.table(
         {
             "group": again["group"].cast(pa.string()),
@@ -248,7 +267,7 @@ def _numbers(table: pa.Table, name: str, null: int = 0) -> Numbers:
     return numbers
 
 
-def _differs(values: Numbers) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _differs(values: Numbers) -> Mask:
     """Where a value is another than the one before."""
     found = np.ones(len(values), bool)
     found[1:] = values[1:] != values[:-1]
