@@ -214,6 +214,18 @@ def test_without_commits_no_number_stands_for_what_recovered(
     assert "0.0 %" not in told
 
 
+def test_commits_of_no_group_that_failed_say_nothing_of_what_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No 0 stands beside the messages of which nothing is known; of some groups it does."""
+    monkeypatch.setattr(page, "plotly_script", lambda: "PLOTLY")
+    none = replace(UNKNOWN, totals=replace(UNKNOWN.totals, recovered=0, waiting=0, unknown=15))
+    for report, says in ((none, False), (replace(none, totals=TOTALS), True)):
+        told = Page(html_page(replace(report, commits_known=True))).text.replace("\u00a0", " ")
+        assert ("recovered, at most" in told) is says
+        assert ("still waiting for a retry" in told) is says
+
+
 def test_rare_series_are_summed_up() -> None:
     """A chart has eight series; the rest is one of them, and no failure is left out."""
     figure = charts.over_time(REPORT, lambda bucket: bucket.handler or "")

@@ -105,7 +105,9 @@ def _summary(report: Report) -> str:
         ("dead letters", totals.dead, "bad"),
         ("still waiting for a retry", totals.waiting, "open"),
     ]
-    if not report.commits_known:
+    # Commits may be known, but of no group that failed.
+    of_none = totals.unknown and not (totals.recovered or totals.waiting)
+    if of_none or not report.commits_known:
         tiles = [tile for tile in tiles if tile[2] not in ("good", "open")]
     if totals.unknown:
         tiles.append(("recovered or waiting: unknown", totals.unknown, ""))
