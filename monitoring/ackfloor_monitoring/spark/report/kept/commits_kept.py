@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from ackfloor.commits import Settled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from ackfloor_monitoring.spark.report.kept.arrays import Mask, Numbers
 
 
 def lost_topics(before: Iterable[Settled], now: Iterable[Settled]) -> set[str]:
@@ -55,14 +52,14 @@ def with_settled(open_records: pa.Table, now: Iterable[Settled]) -> pa.Table:
     return open_records.append_column("settled", pa.array(settled, mask=unknown))
 
 
-def _covers(commit: Settled, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _covers(commit: Settled, offsets: Numbers) -> Mask:
     """Which offsets lie in one of its spans."""
     spans = list(_spans(commit))
     if not spans:
         return np.zeros(len(offsets), bool)
     starts, ends = (np.array(each, np.int64) for each in zip(*spans, strict=True))
     at = np.searchsorted(starts, offsets, side="right") - 1
-    found: NDArray[np.bool_] = (at >= 0) & (offsets < ends[at])
+    found: Mask = (at >= 0) & (offsets < ends[at])
     return found
 
 

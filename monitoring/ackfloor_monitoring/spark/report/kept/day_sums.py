@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackfloor_monitoring.spark.report.kept.arrays import Mask, Numbers
 from ackfloor_monitoring.spark.report.kept.life_sums import (
     LifeSums,
-    Numbers,
     deaths_of,
     numbered,
     sums_of,
@@ -102,7 +101,7 @@ def with_deaths(parts: pa.Table, dead_letters: pa.Table) -> pa.Table:
 
 def _undecided(
     day: str, parts: pa.Table, open_messages: Numbers, last_ms: Mapping[str | None, int]
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+) -> Mask:
     """Which parts are of a message that is not plain."""
     begins = datetime.fromisoformat(day).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     oldest_ms = begins // timedelta(milliseconds=1) + DAY_MS - _NEVER_TOO_OLD_DAYS * DAY_MS
@@ -112,9 +111,7 @@ def _undecided(
     no_failure = (parts["failures"].to_numpy() == 0) & (parts["replay_records"].to_numpy() == 0)
     wrong_clock = first > last[groups.indices.to_numpy()] if len(parts) else no_failure
     is_open = np.isin(parts["message"].to_numpy(), open_messages)
-    found: np.ndarray[Any, np.dtype[np.bool_]] = (
-        no_failure | (first < oldest_ms) | wrong_clock | is_open
-    )
+    found: Mask = no_failure | (first < oldest_ms) | wrong_clock | is_open
     return found
 
 

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackfloor_monitoring.spark.report.kept.arrays import Numbers, is_among
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY
 from ackfloor_monitoring.spark.report.kept.day_sums import with_deaths
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays, Run, days_of
-from ackfloor_monitoring.spark.report.kept.life_sums import Numbers, is_among, numbered
+from ackfloor_monitoring.spark.report.kept.life_sums import numbered
 from ackfloor_monitoring.spark.report.kept.quantiles import rows_by
 
 RUN_DAY = "run_day"

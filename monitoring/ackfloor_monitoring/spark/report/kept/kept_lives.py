@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackfloor_monitoring.spark.report.kept.arrays import Mask, Numbers, numbers, replaced
 from ackfloor_monitoring.spark.report.kept.commits_kept import with_settled
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY
 from ackfloor_monitoring.spark.report.kept.day_sums import named, with_nothing_open
@@ -26,7 +27,6 @@ from ackfloor_monitoring.spark.report.kept.life_sums import (
     OUTCOMES_ADDED,
     PARTITIONS_ADDED,
     LifeSums,
-    Numbers,
     numbered,
     summed,
     sums_of,
@@ -80,10 +80,9 @@ class KeptLives:
         """Lives by outcome."""
         plain = self._plain("outcomes", OUTCOMES_ADDED, [self._less.outcomes])
         if self.commits is None:
-            at = plain.column_names.index("outcome")
             unknown = pc.equal(plain["outcome"], _RECOVERED)
             outcome = pc.if_else(unknown, pa.scalar(_UNKNOWN, pa.int64()), plain["outcome"])
-            plain = plain.set_column(at, "outcome", outcome)
+            plain = replaced(plain, "outcome", outcome)
         found = summed([plain, self._more.outcomes], OUTCOMES_ADDED)
         rows: list[Sums] = found.filter(pc.greater(found["lives"], 0)).to_pylist()
         return rows
@@ -92,13 +91,9 @@ class KeptLives:
         """Messages by source partition."""
         plain = self._plain("partitions", PARTITIONS_ADDED, [self._less.partitions])
         if self.commits is None:
-            names = plain.column_names
             recovered = plain["recovered"]
-            unknown = pc.add(plain["unknown"], recovered)
-            plain = plain.set_column(names.index("unknown"), "unknown", unknown)
-            plain = plain.set_column(
-                names.index("recovered"), "recovered", pc.multiply(recovered, 0)
-            )
+            plain = replaced(plain, "unknown", pc.add(plain["unknown"], recovered))
+            plain = replaced(plain, "recovered", pc.multiply(recovered, 0))
         found = summed([plain, self._more.partitions], PARTITIONS_ADDED).to_pylist()
         return [{**row, "span": row["last"] - row["first"] + 1} for row in found]
 
@@ -135,16 +130,16 @@ class KeptLives:
     def hot_keys(self, most: int) -> Sequence[Sums]:
         """The keys with the most failures: of as many those with the lowest hash."""
         sets = [self._keys(), self._more.keys, self._less.keys]
-        hashes = np.concatenate([_numbers(each, "key_hash") for each in sets])
+        hashes = np.concatenate([numbers(each, "key_hash") for each in sets])
         signs = np.repeat([1, 1, -1], [len(each) for each in sets])
-        failures = np.concatenate([_numbers(each, "failures") for each in sets]) * signs
+        failures = np.concatenate([numbers(each, "failures") for each in sets]) * signs
         chosen = np.flatnonzero(_perhaps_among(hashes, failures, most))
         hashes, failures, signs = hashes[chosen], failures[chosen], signs[chosen]
         keys, of_key = np.unique(hashes, return_inverse=True)
         columns = {
             name: _counted(
                 of_key,
-                np.concatenate([_numbers(each, name) for each in sets])[chosen] * signs,
+                np.concatenate([numbers(each, name) for each in sets])[chosen] * signs,
                 len(keys),
             )
             for name in ("failures", "messages", "dead")
@@ -161,8 +156,7 @@ class KeptLives:
         """What became of replays, by the handler and the cause of the dead letter before."""
         plain = self._plain("healed", HEALED_ADDED, [self._less.healed])
         if self.commits is None:
-            at = plain.column_names.index("healed")
-            plain = plain.set_column(at, "healed", pc.multiply(plain["healed"], 0))
+            plain = replaced(plain, "healed", pc.multiply(plain["healed"], 0))
         found = summed([plain, self._more.healed], HEALED_ADDED)
         rows: list[Sums] = found.filter(pc.greater(found["replayed"], 0)).to_pylist()
         return rows
@@ -235,8 +229,7 @@ class KeptLives:
 def _each_day_apart(parts: pa.Table) -> pa.Table:
     """Parts as they are in the sums of days: a message is another one on each day."""
     day = parts[DAY].combine_chunks().dictionary_encode().indices
-    at = parts.column_names.index("message")
-    return parts.set_column(at, "message", pa.array(numbered(parts.append_column("d", day), "d")))
+    return replaced(parts, "message", pa.array(numbered(parts.append_column("d", day), "d")))
 
 
 def _by_topic(times: pa.Table) -> Iterable[tuple[tuple[str | None, str | None, bool], Numbers]]:
@@ -253,9 +246,7 @@ def _sorted(sets: Sequence[Numbers]) -> Numbers:
     return np.sort(joined, kind="stable")
 
 
-def _perhaps_among(
-    hashes: Numbers, failures: Numbers, most: int
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _perhaps_among(hashes: Numbers, failures: Numbers, most: int) -> Mask:
     """Which of the hashes may be one of those with the most failures."""
     if len(hashes) <= most:
         return np.ones(len(hashes), bool)
@@ -275,15 +266,10 @@ def _perhaps_among(
     named_keys, of_key = np.unique(hashes[own], return_inverse=True)
     totals = np.sort(_counted(of_key, failures[own], len(named_keys)))[::-1]
     enough = totals[most - 1] if len(totals) >= most else 0
-    found: np.ndarray[Any, np.dtype[np.bool_]] = bound[bits] >= enough
+    found: Mask = bound[bits] >= enough
     return found
 
 
 def _counted(places: Any, numbers: Numbers, size: int) -> Numbers:
     """The sums of numbers by place."""
     return np.bincount(places, numbers, minlength=size).astype(np.int64)
-
-
-def _numbers(table: pa.Table, name: str) -> Numbers:
-    numbers: Numbers = table[name].to_numpy()
-    return numbers.astype(np.int64, copy=False)

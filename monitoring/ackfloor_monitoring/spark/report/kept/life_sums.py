@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ackfloor_monitoring.spark.report.kept.arrays import Mask, Numbers, is_among, numbers, replaced
 from ackfloor_monitoring.spark.report.lives import OUTCOMES
 from ackfloor_monitoring.spark.report.time_axis import Period
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
 _FIRST, _LAST = -(2**62), 2**62
 # A message's own, the same in all its parts.
@@ -65,22 +64,22 @@ def whole(parts: pa.Table, period: Period | None) -> pa.Table:
         parts: from `day_frames`, with `open` and `unknown`: how many records of the life are.
         period: in which failures lie; None where all of them do.
     """
-    message, replays = _numbers(parts, "message"), _numbers(parts, "replays")
+    message, replays = numbers(parts, "message"), numbers(parts, "replays")
     order = np.lexsort((replays, message))
     message, replays = message[order], replays[order]
     first_of = np.flatnonzero(_differs(message) | _differs(replays))
     columns: dict[str, Any] = {"message": message[first_of], "replays": replays[first_of]}
     for name in _SUMMED:
-        columns[name] = _reduced(np.add, _numbers(parts, name)[order], first_of)
-    columns["attempts"] = _reduced(np.maximum, _numbers(parts, "attempts")[order], first_of)
-    bits = _reduced(np.bitwise_or, _numbers(parts, "numbers")[order], first_of)
+        columns[name] = _reduced(np.add, numbers(parts, name)[order], first_of)
+    columns["attempts"] = _reduced(np.maximum, numbers(parts, "attempts")[order], first_of)
+    bits = _reduced(np.bitwise_or, numbers(parts, "numbers")[order], first_of)
     columns["duplicates"] = np.where(
         bits == 0, 0, columns["numbered"] - np.bitwise_count(bits).astype(np.int64)
     )
     # All records of a life name the same first failure, which may be older than the table.
-    first = _reduced(np.minimum, _numbers(parts, "first_ms", _LAST)[order], first_of)
-    due = _reduced(np.maximum, _numbers(parts, "due_ms", _FIRST)[order], first_of)
-    at = _numbers(parts, "died_ms", _LAST)[order]
+    first = _reduced(np.minimum, numbers(parts, "first_ms", _LAST)[order], first_of)
+    due = _reduced(np.maximum, numbers(parts, "due_ms", _FIRST)[order], first_of)
+    at = numbers(parts, "died_ms", _LAST)[order]
     if period is not None:
         first = np.where((first >= period.earliest_ms) & (first <= period.last_ms), first, _LAST)
         at = np.where((at >= period.first_ms) & (at <= period.last_ms), at, _LAST)
@@ -121,7 +120,7 @@ def sums_of(lives: pa.Table, died: pa.Table) -> LifeSums:
 
 def numbered(table: pa.Table, name: str) -> Numbers:
     """One number for a message and one more number, a hash as that of the message is."""
-    found: Numbers = _numbers(table, "message") * 31 + _numbers(table, name)
+    found: Numbers = numbers(table, "message") * 31 + numbers(table, name)
     return found
 
 
@@ -143,15 +142,6 @@ def deaths_of(lives: Numbers, died: pa.Table) -> pa.Table:
     place = np.zeros(len(lives), np.int64)
     place[found] = order[np.searchsorted(life, lives[found])]
     return died.select(["died_by", "died_of"]).take(pa.array(place, mask=~found))
-
-
-def is_among(values: Numbers, sorted_set: Numbers) -> Mask:
-    """Which of the values are in a sorted set."""
-    if not len(sorted_set):
-        return np.zeros(len(values), bool)
-    place = np.minimum(np.searchsorted(sorted_set, values), len(sorted_set) - 1)
-    found: Mask = sorted_set[place] == values
-    return found
 
 
 def _ranks(texts: pa.ChunkedArray) -> Numbers:
@@ -184,21 +174,20 @@ def _negative(table: pa.Table, how: Mapping[str, str]) -> pa.Table:
     """With numbers below zero. What bounds a sum bounds what is left of it as well."""
     for name, way in how.items():
         if way == "sum":
-            at = table.column_names.index(name)
-            table = table.set_column(at, name, pc.negate(table[name]))
+            table = replaced(table, name, pc.negate(table[name]))
     return table
 
 
 def _messages(lives: pa.Table) -> pa.Table:
     """One row per message: the outcome of its last life, and the sums of all its lives."""
-    message = _numbers(lives, "message")
+    message = numbers(lives, "message")
     new = _differs(message)
     first_of = np.flatnonzero(new)
     last_of = np.append(first_of[1:], len(message))[: len(first_of)] - 1
     found = lives.select(_OWN).take(pa.array(first_of))
-    found = found.append_column("outcome", pa.array(_numbers(lives, "outcome")[last_of]))
+    found = found.append_column("outcome", pa.array(numbers(lives, "outcome")[last_of]))
     for name in ("failures", "tier_records"):
-        column = _reduced(np.add, _numbers(lives, name), first_of)
+        column = _reduced(np.add, numbers(lives, name), first_of)
         found = found.append_column(name, pa.array(column))
     return found
 
@@ -259,12 +248,6 @@ def _healed(lives: pa.Table, died: pa.Table) -> pa.Table:
 
 def _with_ones(table: pa.Table, name: str) -> pa.Table:
     return table.append_column(name, pa.array(np.ones(len(table), np.int64)))
-
-
-def _numbers(table: pa.Table, name: str, null: int = 0) -> Numbers:
-    column = pc.fill_null(pc.cast(table[name], pa.int64()), null)
-    numbers: Numbers = column.to_numpy()
-    return numbers
 
 
 def _differs(values: Numbers) -> Mask:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+from ackfloor_monitoring.spark.report.kept.arrays import Numbers
 
 
 def percentiles(
