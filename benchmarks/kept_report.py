@@ -1,7 +1,7 @@
 """`python -m benchmarks.kept_report`: a report from kept days beside a long history.
 
-A month of about a million failures is made once and copied with Spark: each copy has offsets and
-keys of its own. That is some minutes, where the same through Kafka is hours. The last day of one
+A month of about a million failures is made once and copied with Spark: each copy has offsets, keys
+and waits of its own. That is some minutes, where the same through Kafka is hours. The last day of one
 copy, or of more, is held back: it is the day that is new. Each report is in a process of its own,
 as the command makes it; the commits are made up, so no broker is asked. See results/report.md.
 """
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _APART = 1_000_000_000
 _KEYS = 5
+_JITTER_MS = 1_000
 # Copies that are written at once: Spark holds no more.
 _AT_ONCE = 5
 
@@ -104,6 +105,7 @@ def copied(rows: DataFrame, first: int, end: int) -> DataFrame:
     """Copies with these numbers, behind each other in the same partitions."""
     number = fn.explode(fn.array(*(fn.lit(each) for each in range(first, end)))).alias("copy")
     behind = fn.col("copy").cast("long") * _APART
+    jitter_ms = fn.pmod(fn.xxhash64("origin_topic", "origin_offset", "copy"), fn.lit(_JITTER_MS))
     key = fn.concat("key", fn.encode(fn.concat(fn.lit("-"), (fn.col("copy") % _KEYS)), "UTF-8"))
     return (
         rows.select("*", number)
@@ -111,6 +113,7 @@ def copied(rows: DataFrame, first: int, end: int) -> DataFrame:
             {
                 "offset": fn.col("offset") + behind,
                 "origin_offset": fn.col("origin_offset") + behind,
+                "not_before": fn.timestamp_millis(fn.unix_millis("not_before") + jitter_ms),
                 "key": key,
             }
         )

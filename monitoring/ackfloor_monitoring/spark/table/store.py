@@ -11,7 +11,9 @@ its own stops.
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -250,17 +252,21 @@ def day_files(spark: SparkSession, table: str) -> tuple[int, dict[str | None, st
     """The newest version, and of each day of it, ISO 8601, a hash of the names of its data files.
 
     A file is never changed, so the hash stands for the rows.
+
+    Raises:
+        TableRefused: there is no table.
     """
     from pyspark.sql import DataFrame
 
     snapshot = _newest(spark, table)
     file = F.concat("path", F.coalesce(F.to_json("deletionVector"), F.lit("")))
-    found = (
-        DataFrame(snapshot.allFiles().toDF(), spark)
-        .groupBy(F.col("partitionValues")["day"].alias("day"))
-        .agg(F.sha2(F.concat_ws("\n", F.sort_array(F.collect_list(file))), 256).alias("files"))
-    )
-    return snapshot.version(), {row["day"]: row["files"] for row in found.collect()}
+    files = DataFrame(snapshot.allFiles().toDF(), spark)
+    # Sorted here: for Spark that would be a second stage, and the first query waits for it.
+    found = files.select(F.col("partitionValues")["day"].alias("day"), file.alias("file")).toArrow()
+    hashes: dict[str | None, Any] = defaultdict(hashlib.sha256)
+    for row in found.sort_by("file").to_pylist():
+        hashes[row["day"]].update(f"{row['file']}\n".encode())
+    return snapshot.version(), {day: hashed.hexdigest() for day, hashed in hashes.items()}
 
 
 def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
@@ -270,8 +276,18 @@ def _logged(spark: SparkSession, table: str, what: str) -> DataFrame:
 
 
 def _newest(spark: SparkSession, table: str) -> Any:
-    """No query of Delta's tells of a version's files; this asks its log, as `VACUUM` does."""
-    spark.read.format("delta").load(table)  # the log is read up to its end
+    """No query of Delta's tells of a version's files; this asks its log, as `VACUUM` does.
+
+    Raises:
+        TableRefused: there is no table.
+    """
+    try:
+        spark.read.format("delta").load(table)  # the log is read up to its end
+    except AnalysisException as error:
+        raise TableRefused(
+            f"table {table}: no table of failures there; check the path, or make one with "
+            "`ackfloor spark ingest`"
+        ) from error
     session: Any = spark
     jvm, of_java = session._jvm, session._jsparkSession  # noqa: SLF001
     log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(of_java, table)
@@ -332,15 +348,11 @@ def _create(spark: SparkSession, table: str) -> None:
 
 
 def _properties(spark: SparkSession, table: str) -> dict[str, str]:
+    """Of the newest version; a query for them would take a second to plan."""
     with readable_store_errors(table):
-        try:
-            rows = spark.sql(f"SHOW TBLPROPERTIES {table_name(table)}").collect()
-        except AnalysisException as error:
-            raise TableRefused(
-                f"table {table}: no table of failures there; check the path, or make one with "
-                "`ackfloor spark ingest`"
-            ) from error
-    return {row["key"]: row["value"] for row in rows}
+        found = _newest(spark, table).metadata().configuration()
+        jvm: Any = spark._jvm  # noqa: SLF001
+        return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(found))
 
 
 def _check_version(table: str, properties: dict[str, str]) -> None:

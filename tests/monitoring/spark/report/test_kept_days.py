@@ -23,7 +23,13 @@ from ackfloor_monitoring.spark.forget import erasure
 from ackfloor_monitoring.spark.report import job
 from ackfloor_monitoring.spark.report.answer import Report
 from ackfloor_monitoring.spark.report.build import Since
-from ackfloor_monitoring.spark.report.kept import counting, kept_figures
+from ackfloor_monitoring.spark.report.kept import (
+    counting,
+    joined_lives,
+    kept_figures,
+    kept_lives,
+    run_files,
+)
 from ackfloor_monitoring.spark.report.kept.kept_days import KeptDays
 from ackfloor_monitoring.spark.spark_errors import StoreFailed
 from ackfloor_monitoring.spark.table import store
@@ -90,6 +96,10 @@ def history(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rows = [row for row in rows if row["day"] in some]
     commits = [each.settled() for each in month.commits()]
     made = History(spark, str(tmp_path / "failures"), rows, commits)
+    # What is read and summed up piece by piece is so here, too.
+    monkeypatch.setattr(kept_lives, "_AT_ONCE", 7)
+    monkeypatch.setattr(joined_lives, "_AT_ONCE", 50)
+    monkeypatch.setattr(run_files, "_ROWS_AT_ONCE", 9)
     monkeypatch.setattr(job, "committed_for", lambda _, tiers: _of(made.commits, tiers))
     store.open_table(spark, made.table)
     return made

@@ -11,7 +11,7 @@ import pytest
 from ackfloor.commits import Settled
 from ackfloor_monitoring.spark.report.kept import joined_lives, kept_lives, life_sums
 from ackfloor_monitoring.spark.report.kept.commits_kept import with_settled
-from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by, without
+from ackfloor_monitoring.spark.report.kept.quantiles import counted_values, percentiles, rows_by
 from ackfloor_monitoring.spark.report.overview import overview_of_days
 from tests.monitoring.spark.report.samples import NOW
 
@@ -19,26 +19,30 @@ SHARES = (0.5, 0.95, 0.99, 1.0)
 
 
 def test_percentiles_lie_between_neighbours() -> None:
-    """Of values, and of values that are there several times."""
+    """Of values that are there once or several times."""
     drawn = np.random.default_rng(3)
     for size in (1, 2, 7, 1_000):
         values = np.sort(drawn.integers(0, 50, size))
         expected = np.percentile(values, [100 * share for share in SHARES])
-        assert percentiles(values, SHARES) == pytest.approx(list(expected))
         some, times = np.unique(values, return_counts=True)
-        assert percentiles(some, SHARES, times) == percentiles(values, SHARES)
-    assert percentiles(np.array([], int), SHARES) is None
+        assert percentiles(some, SHARES, times) == pytest.approx(list(expected))
+        each_once = np.ones(size, np.int64)
+        assert percentiles(values, SHARES, each_once) == percentiles(some, SHARES, times)
+    nothing = np.array([], np.int64)
+    assert percentiles(nothing, SHARES, nothing) is None
 
 
 def test_what_is_taken_away_goes_as_often_as_it_is_given() -> None:
-    """The others stay, sorted."""
+    """The others stay, sorted, and how often each is there."""
     drawn = np.random.default_rng(4)
-    values = np.sort(drawn.integers(0, 30, 500))
-    taken = drawn.permutation(values)[:200]
-    left = without(values, taken)
-    assert sorted(left) == list(left)
-    assert Counter(left.tolist()) + Counter(taken.tolist()) == Counter(values.tolist())
-    assert list(without(values, values[:0])) == list(values)
+    sets = [drawn.integers(0, 300, 500) for _ in range(3)]
+    taken = drawn.permutation(np.concatenate(sets))[:900]
+    given = [(each, np.ones(len(each), np.int64)) for each in sets]
+    values, times = counted_values([*given, (taken, np.full(900, -1))])
+    expected = Counter(np.concatenate(sets).tolist()) - Counter(taken.tolist())
+    assert dict(zip(values.tolist(), times.tolist(), strict=True)) == expected
+    assert values.tolist() == sorted(expected)
+    assert [len(each) for each in counted_values([])] == [0, 0]
 
 
 def test_the_keys_with_the_most_failures_are_never_left_out() -> None:
@@ -68,6 +72,18 @@ def test_messages_of_several_days() -> None:
     assert [each.tolist() for each in found] == [[5, 9], [], [5], [5, 9]]
     assert [len(each) for each in joined_lives._shared([np.array([], np.int64)])] == [0]
     assert joined_lives._shared([]) == []
+
+
+def test_messages_of_several_days_range_by_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hashes as far apart as numbers are, compared in many ranges."""
+    monkeypatch.setattr(joined_lives, "_AT_ONCE", 50)
+    drawn = np.random.default_rng(7)
+    bounds = np.iinfo(np.int64)
+    every = np.append(drawn.integers(bounds.min, bounds.max, 800), [bounds.min, 0, bounds.max])
+    sets = [np.unique(drawn.choice(every, 300)) for _ in range(4)]
+    count = Counter(np.concatenate(sets).tolist())
+    expected = [[each for each in some.tolist() if count[each] > 1] for some in sets]
+    assert [each.tolist() for each in joined_lives._shared(sets)] == expected
 
 
 def test_the_first_dead_letter_of_each_life() -> None:

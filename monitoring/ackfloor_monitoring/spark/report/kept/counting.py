@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY, DayFrames
 from ackfloor_monitoring.spark.report.kept.day_sums import day_sums
 from ackfloor_monitoring.spark.report.kept.joined_lives import (
+    HashesAndMoved,
     joined_parts,
     no_dead_letters,
 )
@@ -44,6 +45,7 @@ class Counting:
         counted: the days that are counted, with the hash of their data files.
         gathered: the days that it takes from others.
         commits: those of now; None where they are not known.
+        at_hand: what joining needs of other runs.
     """
 
     days: KeptDays
@@ -51,6 +53,7 @@ class Counting:
     counted: Mapping[str, str]
     gathered: Mapping[str, Run]
     commits: Sequence[Settled] | None
+    at_hand: Future[HashesAndMoved]
 
     def write(self, failures: DataFrame, topics: pa.Table, chosen: Mapping[str, Run]) -> pa.Table:
         """Count and write all of it; returns the lives that no day decides, of all days.
@@ -72,7 +75,7 @@ class Counting:
             self.days.copy_days(self.run, name, self.gathered)
         mine = Run(self.run, self.all_days, None)
         every = {**chosen, **dict.fromkeys(self.all_days, mine)}
-        joined = joined_parts(self.days, every, unfinished=self.run)
+        joined = joined_parts(self.days, every, self.at_hand.result(), unfinished=self.run)
         with self.days.writing(self.run) as writing:
             writing.add("moved.parquet", joined.read)
         self.days.finish(self.run, self.all_days, self.commits)

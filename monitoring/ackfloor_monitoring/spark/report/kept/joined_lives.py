@@ -4,13 +4,16 @@ They are those that lie in two days or more, and the rest of each day (`day_sums
 days is asked in each report anew, of all days' hashes at once: so it does not matter which run has
 counted a day, nor when. What costs is to read a part out of a large day, so a run that counts days
 keeps those that it had to read, for days of other runs as well (`moved`).
+
+Hashes are compared range by range: of millions, all at once would take much memory, and memory that
+a process has not touched yet is slow.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +27,8 @@ from ackfloor_monitoring.spark.report.kept.life_sums import numbered
 from ackfloor_monitoring.spark.report.kept.quantiles import rows_by
 
 RUN_DAY = "run_day"
+# Hashes that are compared at once, about.
+_AT_ONCE = 400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +44,51 @@ class JoinedParts:
     read: pa.Table
 
 
+@dataclass(slots=True)
+class HashesAndMoved:
+    """What joining reads of runs; what was read once stays at hand.
+
+    Attributes:
+        hashes: of the messages of each day, sorted, by the day's name in its run (`Run.key`).
+        moved: what each run has moved, by the run's name.
+    """
+
+    days: KeptDays
+    hashes: dict[str, Numbers] = field(default_factory=dict)
+    moved: dict[str, pa.Table] = field(default_factory=dict)
+
+    def read(self, chosen: Mapping[str, Run], unfinished: str | None = None) -> None:
+        """Read what is lacking for these days.
+
+        Args:
+            unfinished: the run that has not moved any yet.
+        """
+        for run, of_run in days_of(chosen):
+            if lacking := [day for day in of_run if run.key(day) not in self.hashes]:
+                for day, hashes in _hashes(self.days, run, lacking):
+                    self.hashes[run.key(day)] = hashes
+            if run.name not in self.moved and run.name != unfinished:
+                self.moved[run.name] = self.days.read_moved(run)
+
+
 def joined_parts(
-    days: KeptDays, chosen: Mapping[str, Run], unfinished: str | None = None
+    days: KeptDays,
+    chosen: Mapping[str, Run],
+    at_hand: HashesAndMoved,
+    unfinished: str | None = None,
 ) -> JoinedParts:
     """Those of the chosen days.
 
     Args:
+        at_hand: what is read already; what is lacking is read.
         unfinished: the run that has not moved any yet.
     """
+    at_hand.read(chosen, unfinished)
     rest = days.read("rest", chosen)
-    wanted = _in_several_days(days, chosen)
+    wanted = _in_several_days(chosen, at_hand.hashes)
     message = rest["message"].to_numpy()
     known = {day: message[rows] for (day,), rows in rows_by(rest, (DAY,))}
-    moved = _moved(days, chosen, wanted, unfinished)
+    moved = _moved(chosen, wanted, at_hand.moved)
     for day, found in moved.items():
         known[day] = np.append(known.get(day, message[:0]), found["message"].to_numpy())
     read = []
@@ -87,25 +124,41 @@ def no_dead_letters() -> pa.Table:
     return pa.schema({**types, "cause": pa.string()}).empty_table()
 
 
-def _in_several_days(days: KeptDays, chosen: Mapping[str, Run]) -> dict[str, Numbers]:
+def _hashes(days: KeptDays, run: Run, wanted: Sequence[str]) -> Iterator[tuple[str, Numbers]]:
+    """Of each of these days of a run; of a day without a message there are none."""
+    left = dict.fromkeys(wanted)
+    table = days.read("messages", dict.fromkeys(wanted, run), [DAY, "message"])
+    coded = table[DAY].combine_chunks()
+    codes = coded.indices.to_numpy()
+    # The rows of a day follow each other.
+    begin = np.flatnonzero(np.diff(codes, prepend=-1))
+    message = table["message"].to_numpy()
+    for at, hashes in zip(begin, np.split(message, begin[1:]), strict=bool(len(begin))):
+        day = coded.dictionary[int(codes[at])].as_py()
+        del left[day]
+        yield day, hashes
+    yield from ((day, message[:0]) for day in left)
+
+
+def _in_several_days(
+    chosen: Mapping[str, Run], hashes: Mapping[str, Numbers]
+) -> dict[str, Numbers]:
     """Of each day the messages that lie in another one as well; all of them numbers, sorted."""
-    names, hashes = [], []
-    for run, of_run in days_of(chosen):
-        table = days.read("messages", dict.fromkeys(of_run, run), [DAY, "message"])
-        coded = table[DAY].combine_chunks()
-        codes = coded.indices.to_numpy()
-        # The rows of a day follow each other.
-        begin = np.flatnonzero(np.diff(codes, prepend=-1))
-        named = coded.dictionary.to_pylist()
-        message = table["message"].to_numpy()
-        names += [named[codes[at]] for at in begin]
-        hashes += np.split(message, begin[1:]) if len(begin) else []
-    return {day: each for day, each in zip(names, _shared(hashes), strict=True) if len(each)}
+    sets = [hashes[run.key(day)] for day, run in chosen.items()]
+    return {day: each for day, each in zip(chosen, _shared(sets), strict=True) if len(each)}
 
 
 def _shared(sets: Sequence[Numbers]) -> list[Numbers]:
     """What of each sorted set is in another one as well."""
-    values = np.concatenate([*sets, np.empty(0, np.int64)])
+    ranges = sum(map(len, sets)) // _AT_ONCE + 1
+    bounds = np.linspace(-(2.0**63), 2.0**63, ranges + 1)[1:-1].astype(np.int64)
+    cut = [np.split(each, np.searchsorted(each, bounds)) for each in sets]
+    found = [_shared_of_range(each) for each in zip(*cut, strict=True)]
+    return [np.concatenate(each) for each in zip(*found, strict=True)]
+
+
+def _shared_of_range(sets: Sequence[Numbers]) -> list[Numbers]:
+    values = np.concatenate(sets)
     # Sorted runs are merged.
     order = np.argsort(values, kind="stable")
     values = values[order]
@@ -118,20 +171,14 @@ def _shared(sets: Sequence[Numbers]) -> list[Numbers]:
 
 
 def _moved(
-    days: KeptDays,
-    chosen: Mapping[str, Run],
-    wanted: Mapping[str, Numbers],
-    unfinished: str | None,
+    chosen: Mapping[str, Run], wanted: Mapping[str, Numbers], moved: Mapping[str, pa.Table]
 ) -> dict[str, pa.Table]:
     """Of each day those of the wanted messages that a run has moved, once each."""
     found: dict[str | None, list[pa.Table]] = defaultdict(list)
-    for run, _ in days_of(chosen):
-        if run.name == unfinished:
-            continue
-        moved = days.read_moved(run)
-        for (key,), rows in rows_by(moved, (RUN_DAY,)):
+    for name in {run.name for run in chosen.values()} & moved.keys():
+        for (key,), rows in rows_by(moved[name], (RUN_DAY,)):
             # The rows of a day follow each other.
-            found[key].append(moved.slice(rows[0], len(rows)))
+            found[key].append(moved[name].slice(rows[0], len(rows)))
     return {
         day: _once(found[key], messages).drop_columns([RUN_DAY])
         for day, messages in wanted.items()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # Goes up when what is kept changes its meaning: what was kept before is then not found.
-FORMAT = 2
+FORMAT = 3
 _NOTE, _UNNEEDED = "days.json", "unneeded"
 _READERS_TAKE_MS = 86_400_000
 
@@ -150,15 +150,23 @@ class KeptDays:
         """
         tables = []
         for run, days in days_of(chosen):
-            whole = len(days) == len(run.days)
-            more = () if whole else (DAY,)
-            names = None if columns is None else list(dict.fromkeys([*columns, *more]))
-            text = encoded if columns is None else [*encoded, DAY]
+            names, text = _looked_at(run, days, columns, encoded)
             table = self._files.read(f"{run.name}/{name}.parquet", names, text)
-            if not whole:
-                table = table.filter(pc.is_in(table[DAY], pa.array(days)))
-            tables.append(table if columns is None else table.select(list(columns)))
+            tables.append(_of_days(table, run, days, columns))
         return pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
+
+    def read_parts(
+        self,
+        name: str,
+        chosen: Mapping[str, Run],
+        columns: Collection[str],
+        encoded: Collection[str],
+    ) -> Iterator[pa.Table]:
+        """What `read` returns, some rows at a time: where there are millions."""
+        for run, days in days_of(chosen):
+            names, text = _looked_at(run, days, columns, encoded)
+            for table in self._files.parts(f"{run.name}/{name}.parquet", names, text):
+                yield _of_days(table, run, days, columns)
 
     def read_moved(self, run: Run) -> pa.Table:
         """The parts that a run has taken out of days, its own or those of other runs."""
@@ -221,6 +229,24 @@ class KeptDays:
                 for topic, topic_id, partition, position, runs, refused in commits
             ]
         return Run(name, note["days"], commits, made_ms)
+
+
+def _looked_at(
+    run: Run, days: Sequence[str], columns: Collection[str] | None, encoded: Collection[str]
+) -> tuple[list[str] | None, list[str]]:
+    """The columns to read where these days of a run are wanted, and which of them are encoded."""
+    if columns is None:
+        return None, list(encoded)
+    more = () if len(days) == len(run.days) else (DAY,)
+    return list(dict.fromkeys([*columns, *more])), [*encoded, DAY]
+
+
+def _of_days(
+    table: pa.Table, run: Run, days: Sequence[str], columns: Collection[str] | None
+) -> pa.Table:
+    if len(days) < len(run.days):
+        table = table.filter(pc.is_in(table[DAY], pa.array(days)))
+    return table if columns is None else table.select(list(columns))
 
 
 def days_of(chosen: Mapping[str, Run]) -> list[tuple[Run, list[str]]]:

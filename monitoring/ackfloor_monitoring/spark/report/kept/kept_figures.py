@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,7 +42,7 @@ from ackfloor_monitoring.spark.report.kept.commits_kept import lost_topics
 from ackfloor_monitoring.spark.report.kept.counting import Counting, of_days
 from ackfloor_monitoring.spark.report.kept.day_frames import DAY, DayFrames
 from ackfloor_monitoring.spark.report.kept.figures import rows_of
-from ackfloor_monitoring.spark.report.kept.joined_lives import joined_parts
+from ackfloor_monitoring.spark.report.kept.joined_lives import HashesAndMoved, joined_parts
 from ackfloor_monitoring.spark.report.kept.kept_days import FORMAT, KeptDays, Run
 from ackfloor_monitoring.spark.report.kept.kept_lives import KeptLives
 from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by
@@ -182,12 +183,28 @@ class _Choosing:
     def figures(self, commits: Commits | None) -> KeptFigures | None:
         """As `kept_figures`."""
         notes = all_notes(self.spark, self.table)
-        version, files = self._files()
-        if not files or len(files) > _MOST_DAYS:
-            return None
+        with ThreadPoolExecutor(2, "kept") as pool:
+            # Delta takes seconds to say which days there are.
+            ahead = pool.submit(self._read_ahead)
+            listing = pool.submit(store.day_files, self.spark, self.table)
+            unnamed = store.unnamed_cluster(self.spark, self.table)
+            version, found = listing.result()
+            files = _named(found, unnamed)
+            if not files or len(files) > _MOST_DAYS:
+                return None
+            return self._of_days(version, files, commits, notes, ahead)
+
+    def _of_days(
+        self,
+        version: int,
+        files: Mapping[str, str],
+        commits: Commits | None,
+        notes: object,
+        ahead: Future[HashesAndMoved],
+    ) -> KeptFigures | None:
         failures = store.read_failures(self.spark, self.table, version)
         try:
-            made = self._figures(failures, files, commits)
+            made = self._figures(failures, files, commits, ahead)
         except (Py4JJavaError, PySparkException, OSError, pa.ArrowException) as error:
             self._discard()
             raise NotKept(store.first_line(error)) from error
@@ -200,19 +217,23 @@ class _Choosing:
             raise StoreFailed(f"table {self.table}: rows were erased meanwhile; run it again")
         return made
 
-    def _files(self) -> tuple[int, dict[str, str]]:
-        """The table's version and a hash of all that the rows of each day follow from."""
-        unnamed = store.unnamed_cluster(self.spark, self.table)
-        version, found = store.day_files(self.spark, self.table)
-        if None in found:
-            return version, {}
-        return version, {
-            str(day): hashlib.sha256(f"{FORMAT} {unnamed} {hashed}".encode()).hexdigest()
-            for day, hashed in found.items()
-        }
+    def _read_ahead(self) -> HashesAndMoved:
+        """What joining will need, if the newest run of each day holds."""
+        at_hand = HashesAndMoved(self.days)
+        newest: dict[str, Run] = {}
+        for run in self.days.runs():
+            newest = {**dict.fromkeys(run.days, run), **newest}
+        # Whatever can't be read is missed when it is asked for.
+        with suppress(NotKept, Py4JJavaError):
+            at_hand.read(newest)
+        return at_hand
 
     def _figures(
-        self, failures: DataFrame, files: Mapping[str, str], commits: Commits | None
+        self,
+        failures: DataFrame,
+        files: Mapping[str, str],
+        commits: Commits | None,
+        ahead: Future[HashesAndMoved],
     ) -> KeptFigures | None:
         runs = self.days.runs()
         kept = {
@@ -231,13 +252,13 @@ class _Choosing:
         chosen = _valid(found, kept, known)
         counting = {day: hashed for day, hashed in files.items() if day not in chosen}
         if not counting:
-            joined = joined_parts(self.days, chosen).parts
+            joined = joined_parts(self.days, chosen, ahead.result()).parts
         else:
             if again := {day: counting[day] for day in counting if day not in lacking}:
                 topics[0] = pa.concat_tables([topics[0], _topics(failures, again)])
             gathered = _of_small_runs(chosen, known)
             self.run = self.days.begin()
-            run = Counting(self.days, self.run, counting, gathered, known)
+            run = Counting(self.days, self.run, counting, gathered, known, ahead)
             joined = run.write(failures, topics[0], chosen)
             chosen |= dict.fromkeys(run.all_days, Run(self.run, run.all_days, known))
         with suppress(Py4JJavaError):  # whoever may only read leaves that to others
@@ -248,6 +269,21 @@ class _Choosing:
         if self.run is not None:
             with suppress(Py4JJavaError):
                 self.days.discard(self.run)
+
+
+def _named(found: Mapping[str | None, str], unnamed: str | None) -> dict[str, str]:
+    """A hash of all that the rows of each day follow from; nothing where there is a row of no day.
+
+    Args:
+        found: the hash of each day's data files.
+        unnamed: the cluster of rows that name none.
+    """
+    if None in found:
+        return {}
+    return {
+        str(day): hashlib.sha256(f"{FORMAT} {unnamed} {hashed}".encode()).hexdigest()
+        for day, hashed in found.items()
+    }
 
 
 def _topics(failures: DataFrame, days: Mapping[str, str]) -> pa.Table:

@@ -8,7 +8,7 @@ up with a day says nothing about a period without it, so all of its lives are jo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,13 @@ from ackfloor_monitoring.spark.report.kept.life_sums import (
     OUTCOMES_ADDED,
     PARTITIONS_ADDED,
     LifeSums,
+    added,
     numbered,
     summed,
     sums_of,
     whole,
 )
-from ackfloor_monitoring.spark.report.kept.quantiles import percentiles, rows_by, without
+from ackfloor_monitoring.spark.report.kept.quantiles import counted_values, percentiles, rows_by
 from ackfloor_monitoring.spark.report.sums import Sums
 from ackfloor_monitoring.spark.report.time_axis import Period
 
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 _RECOVERED, _DEAD, _WAITING, _UNKNOWN = range(4)
 _SHARES = (0.5, 0.95, 0.99)
 # A key's failures are bounded by those of all keys whose hashes begin with as many bits.
-_BITS = 22
+_BITS = 20
+# Parts of which lives are made at once, about.
+_AT_ONCE = 100_000
 
 
 @dataclass(slots=True)
@@ -65,16 +68,20 @@ class KeptLives:
     commits: Sequence[Settled] | None
     of_group: Callable[[pa.Table], pa.Table]
     _parts: pa.Table = field(init=False)
-    _lives: pa.Table = field(init=False)
     _more: LifeSums = field(init=False)
     _less: LifeSums = field(init=False)
 
     def __post_init__(self) -> None:
         self._parts = self._all_parts()
-        self._lives = whole(self._with_open(self._parts), self.period)
-        self._more = sums_of(self._lives, self._parts)
-        plain = _each_day_apart(self._parts.filter(self._parts["plain"]))
-        self._less = sums_of(whole(with_nothing_open(plain), None), plain)
+        open_lives = self._open_lives()
+        sums = [self._sums(piece, open_lives) for piece in _pieces(self._parts)]
+        self._more, self._less = (added(each) for each in zip(*sums, strict=True))
+
+    def _sums(self, parts: pa.Table, open_lives: Mapping[str, Numbers]) -> tuple[LifeSums, ...]:
+        """Of the lives that these parts come to, and of what they had added to their days."""
+        lives = whole(self._with_open(parts, open_lives), self.period)
+        plain = _each_day_apart(parts.filter(parts["plain"]))
+        return sums_of(lives, parts), sums_of(whole(with_nothing_open(plain), None), plain)
 
     def outcome_counts(self) -> Sequence[Sums]:
         """Lives by outcome."""
@@ -110,20 +117,18 @@ class KeptLives:
             for row in self.outcome_counts()
             if not row["replayed"]
         }
-        sets = [(self._plain_times(), 0), (self._more.times, 0), (self._less.times, 1)]
-        found: dict[tuple[Any, ...], list[list[Numbers]]] = defaultdict(lambda: [[], []])
-        for table, place in sets:
-            for (group, topic, dead), ms in _by_topic(table):
-                found[*owner(group, topic), dead][place].append(ms)
+        sets = [*self._plain_times(), self._more.times, _negative(self._less.times)]
+        found: dict[tuple[Any, ...], list[tuple[Numbers, Numbers]]] = defaultdict(list)
+        for table in sets:
+            for (group, topic, dead), counted in _by_topic(table):
+                found[*owner(group, topic), dead].append(counted)
         rows: list[Sums] = []
         for who in owners:
             row: dict[str, Any] = {"group": who[0], "handler": who[1]}
             for name, dead in (("recovered", False), ("dead", True)):
-                values, less = (_sorted(each) for each in found[*who, dead])
-                if self.commits is None and not dead:
-                    values = less = values[:0]
-                left = without(values, less)
-                row |= {name: percentiles(left, _SHARES), f"{name}_messages": len(left)}
+                known = self.commits is not None or dead
+                ms, lives = counted_values(found[*who, dead] if known else ())
+                row |= {name: percentiles(ms, _SHARES, lives), f"{name}_messages": int(lives.sum())}
             rows.append(row)
         return rows
 
@@ -163,6 +168,8 @@ class KeptLives:
 
     def _all_parts(self) -> pa.Table:
         """Those that are joined, and all those of days that are not drawn."""
+        if not self.undrawn:
+            return self.of_group(self.joined)
         elsewhere = pc.invert(pc.is_in(self.joined[DAY], pa.array(self.undrawn, pa.string())))
         tables = [self.joined.filter(elsewhere)]
         for day in self.undrawn:
@@ -171,20 +178,25 @@ class KeptLives:
                 tables.append(found.append_column("plain", pa.array([False] * len(found))))
         return self.of_group(pa.concat_tables(tables, promote_options="permissive"))
 
-    def _with_open(self, parts: pa.Table) -> pa.Table:
-        """With `open` and `unknown`, of commits as they are now."""
+    def _open_lives(self) -> dict[str, Numbers]:
+        """By the commits of now, the lives that wait and those of which nothing is known."""
+        if self.commits is None:
+            return {}
+        columns = ["message", "replays", "topic_id", "partition", "offset"]
+        records = with_settled(self.days.read("open", self.chosen, columns), self.commits)
+        kinds = {
+            "open": pc.equal(records["settled"], False),
+            "unknown": pc.is_null(records["settled"]),
+        }
+        return {name: numbered(records.filter(these), "replays") for name, these in kinds.items()}
+
+    def _with_open(self, parts: pa.Table, open_lives: Mapping[str, Numbers]) -> pa.Table:
+        """With `open` and `unknown`."""
         if self.commits is None:
             zero = pa.array(np.zeros(len(parts), np.int64))
             return parts.append_column("open", zero).append_column("unknown", parts["tier_records"])
-        columns = ["message", "replays", "topic_id", "partition", "offset"]
-        records = with_settled(self.days.read("open", self.chosen, columns), self.commits)
-        for name, these in (
-            ("open", pc.equal(records["settled"], False)),
-            ("unknown", pc.is_null(records["settled"])),
-        ):
-            waiting = records.filter(these)
-            open_lives = numbered(waiting, "replays")
-            found = np.isin(numbered(parts, "replays"), open_lives).astype(np.int64)
+        for name, waiting in open_lives.items():
+            found = np.isin(numbered(parts, "replays"), waiting).astype(np.int64)
             parts = parts.append_column(name, pa.array(found))
         return parts
 
@@ -195,10 +207,11 @@ class KeptLives:
         table = self.days.read(name, self._drawn()).drop_columns([DAY])
         return summed([self.of_group(table)], how, less)
 
-    def _plain_times(self) -> pa.Table:
+    def _plain_times(self) -> Iterator[pa.Table]:
         text = ("group", "origin_topic")
-        table = self.days.read("times", self._drawn(), (*text, "dead", "ms"), text)
-        return self.of_group(table)
+        columns = (*text, "dead", "ms", "lives")
+        for table in self.days.read_parts("times", self._drawn(), columns, text):
+            yield self.of_group(table)
 
     def _keys(self) -> pa.Table:
         columns = ["key_hash", "failures", "messages", "dead", "group"]
@@ -226,24 +239,34 @@ class KeptLives:
                 yield named(table, table["key_hash"])
 
 
+def _pieces(parts: pa.Table) -> Iterator[pa.Table]:
+    """All parts, those of a message together: so much less memory is needed at a time."""
+    count = len(parts) // _AT_ONCE + 1
+    of_piece = pa.array(numbers(parts, "message") % count)
+    for number in range(count):
+        yield parts.filter(pc.equal(of_piece, number)).combine_chunks()
+
+
 def _each_day_apart(parts: pa.Table) -> pa.Table:
     """Parts as they are in the sums of days: a message is another one on each day."""
     day = parts[DAY].combine_chunks().dictionary_encode().indices
     return replaced(parts, "message", pa.array(numbered(parts.append_column("d", day), "d")))
 
 
-def _by_topic(times: pa.Table) -> Iterable[tuple[tuple[str | None, str | None, bool], Numbers]]:
-    """The times of each topic and kind."""
-    dead, ms = times["dead"].to_numpy(), times["ms"].to_numpy()
+def _negative(times: pa.Table) -> pa.Table:
+    return replaced(times, "lives", pc.negate(times["lives"]))
+
+
+def _by_topic(
+    times: pa.Table,
+) -> Iterable[tuple[tuple[str | None, str | None, bool], tuple[Numbers, Numbers]]]:
+    """How many lives took how many milliseconds, by topic and kind."""
+    dead = times["dead"].to_numpy()
+    ms, lives = times["ms"].to_numpy(), times["lives"].to_numpy()
     for (group, topic), rows in rows_by(times, ("group", "origin_topic")):
         for kind in (False, True):
-            yield (group, topic, kind), ms[rows[dead[rows] == kind]]
-
-
-def _sorted(sets: Sequence[Numbers]) -> Numbers:
-    # Sorted runs are merged.
-    joined = np.concatenate(sets) if sets else np.empty(0, np.int64)
-    return np.sort(joined, kind="stable")
+            of_kind = rows[dead[rows] == kind]
+            yield (group, topic, kind), (ms[of_kind], lives[of_kind])
 
 
 def _perhaps_among(hashes: Numbers, failures: Numbers, most: int) -> Mask:

@@ -34,9 +34,10 @@ class LifeSums:
     Attributes:
         outcomes: as `lives.outcome_counts`.
         partitions: as `lives.partitions`, with `first` and `last` offset.
-        times: `group`, `origin_topic`, `dead` (or recovered) and `ms`: a row for each first life
-            that ended and whose time is known.
-        keys: `failures`, `messages` and `dead` by `key_hash` and `group`.
+        times: how many first `lives` ended, `dead` or recovered, after so many `ms`, by `group` and
+            `origin_topic`; of those whose time is known.
+        keys: `failures`, `messages` and `dead` by `key_hash` and `group`; a key may have more
+            rows than one.
         healed: as `lives.replays_by_cause`.
     """
 
@@ -54,6 +55,7 @@ PARTITIONS_ADDED: Mapping[str, str] = {
     "last": "max",
 }
 HEALED_ADDED: Mapping[str, str] = {"replayed": "sum", "healed": "sum"}
+TIMES_ADDED: Mapping[str, str] = {"lives": "sum"}
 _KEYS_ADDED: Mapping[str, str] = dict.fromkeys(("failures", "messages", "dead"), "sum")
 
 
@@ -115,6 +117,17 @@ def sums_of(lives: pa.Table, died: pa.Table) -> LifeSums:
         _times(lives),
         _keys(messages),
         _healed(lives, died),
+    )
+
+
+def added(sums: Sequence[LifeSums]) -> LifeSums:
+    """The sums over the lives of different messages, one at least."""
+    return LifeSums(
+        summed([each.outcomes for each in sums], OUTCOMES_ADDED),
+        summed([each.partitions for each in sums], PARTITIONS_ADDED),
+        summed([each.times for each in sums], TIMES_ADDED),
+        pa.concat_tables([each.keys for each in sums], promote_options="permissive"),
+        summed([each.healed for each in sums], HEALED_ADDED),
     )
 
 
@@ -205,8 +218,10 @@ def _times(lives: pa.Table) -> pa.Table:
         ended = first.filter(pc.and_(pc.equal(first["outcome"], outcome), pc.is_valid(first[name])))
         table = ended.select(["group", "origin_topic", name])
         table = table.rename_columns(["group", "origin_topic", "ms"])
-        kinds.append(table.append_column("dead", pa.array([dead] * len(table), pa.bool_())))
-    return pa.concat_tables(kinds).sort_by("ms")
+        table = table.append_column("dead", pa.array(np.full(len(table), dead)))
+        kinds.append(_with_ones(table, "lives"))
+    by = [(name, "ascending") for name in ("group", "origin_topic", "dead", "ms")]
+    return summed(kinds, TIMES_ADDED).sort_by(by)
 
 
 def _partitions(messages: pa.Table) -> pa.Table:

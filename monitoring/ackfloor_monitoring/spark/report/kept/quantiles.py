@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,23 +13,20 @@ import pyarrow.compute as pc
 from ackfloor_monitoring.spark.report.kept.arrays import Numbers
 
 
-def percentiles(
-    values: Numbers, shares: Sequence[float], times: Numbers | None = None
-) -> list[float] | None:
+def percentiles(values: Numbers, shares: Sequence[float], times: Numbers) -> list[float] | None:
     """The values at these shares, between neighbours as they lie; None where there is no value.
 
     Args:
         values: sorted.
-        times: how often each value is there; each once where that is not given.
+        times: how often each value is there.
     """
     if not len(values):
         return None
-    ends = None if times is None else np.cumsum(times)
-    last = (len(values) if ends is None else int(ends[-1])) - 1
+    ends = np.cumsum(times)
+    last = int(ends[-1]) - 1
 
     def value(place: int) -> float:
-        at = place if ends is None else int(np.searchsorted(ends, place, side="right"))
-        return float(values[at])
+        return float(values[int(np.searchsorted(ends, place, side="right"))])
 
     found = []
     for share in shares:
@@ -43,12 +40,21 @@ def percentiles(
     return found
 
 
-def without(values: Numbers, taken: Numbers) -> Numbers:
-    """Sorted values less some of them, each as often as it is given."""
-    taken = np.sort(taken)
-    begin = np.searchsorted(taken, taken, side="left")
-    # The second 7 that is taken is the one behind the first.
-    return np.delete(values, np.searchsorted(values, taken) + np.arange(len(taken)) - begin)
+def counted_values(sets: Iterable[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+    """Values, sorted, and how often each is there in all of the sets; a number may be below zero,
+    and what comes to none is left out.
+
+    Args:
+        sets: values, and how often each is there.
+    """
+    none = np.empty(0, np.int64)
+    values, times = (np.concatenate(each) for each in zip((none, none), *sets, strict=True))
+    # Sorted runs are merged.
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    first_of = np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
+    times = np.add.reduceat(times[order], first_of) if len(first_of) else none
+    return values[first_of][times > 0], times[times > 0]
 
 
 def rows_by(

@@ -22,6 +22,7 @@ from ackfloor_monitoring.spark.table.store import file_system, first_line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ROWS_AT_ONCE = 200_000
 # Hashes do not compress; times come sorted.
 _ENCODED = {"message": "PLAIN", "key_hash": "PLAIN", "ms": "DELTA_BINARY_PACKED"}
 
@@ -61,6 +62,17 @@ class RunFiles:
         try:
             file = pq.ParquetFile(self._source(name), read_dictionary=list(encoded))
             return file.read(columns=None if columns is None else list(columns))
+        except (OSError, pa.ArrowException, Py4JJavaError) as error:
+            raise NotKept(first_line(error)) from error
+
+    def parts(
+        self, name: str, columns: Sequence[str] | None, encoded: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """The same, some rows at a time."""
+        try:
+            file = pq.ParquetFile(self._source(name), read_dictionary=list(encoded))
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
+                yield pa.Table.from_batches([batch])
         except (OSError, pa.ArrowException, Py4JJavaError) as error:
             raise NotKept(first_line(error)) from error
 
