@@ -12,12 +12,11 @@ HANGING  a key of which a delivery runs far longer than usual, or whose last del
 All others are quiet. Quiet keys go first; what is due of others waits here, by key, and goes on
 when nothing of a quiet key waits: that of the key first which has the fewest in flight. Were every
 slot given to them then, the next record of a quiet key would wait for a delivery to end. So as many
-slots are kept free of them as all others have used at the same time lately, and the square root of
-that (`kept`): looks miss most peaks, and of keys that have nothing to do with each other the number
-that runs at a time varies by so much. Hanging keys are different: a slot that one has is lost for
-as long as the handler's consume timeout. So they never hold more than a quarter of the slots, and
-together with redeliveries no more than half. Of redeliveries those whose last delivery timed out
-have a quarter of the slots at most, so that others come through.
+slots are kept free of them as all others may need (`kept`, `slot_demand`). Hanging keys are
+different: a slot that one has is lost for as long as the handler's consume timeout. So they never
+hold more than a quarter of the slots, and together with redeliveries no more than half. Of
+redeliveries those whose last delivery timed out have a quarter of the slots at most, so that others
+come through.
 
 While no key is noisy or hanging, records are looked at by nobody, and go in their order.
 
@@ -38,9 +37,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heapreplace
-from math import inf, sqrt
+from math import inf
 
 from ackfloor.core.queues.lanes import Lane
+from ackfloor.core.queues.slot_demand import SlotDemand
 from ackfloor.core.queues.usual_time import UsualTime
 from ackfloor.core.records.tracked_delivery import TAKES_ROOM, TrackedDelivery
 
@@ -58,8 +58,6 @@ LOOKS = 250
 FEWEST_LOOKS = 25
 #: Where most deliveries have run for less than so many seconds, slots are not what is scarce.
 HELD_S = 0.001
-#: What is left, at the next look, of the most slots that all others had: half after 1.4 s.
-FADES = 0.99
 #: How many keys are remembered whose last delivery timed out.
 MOST_TIMED_OUT = 1_000
 
@@ -141,8 +139,8 @@ class FairOrder:
         #: How much of the handling time each key used, in slots x looks, and of all looks.
         self._used: dict[Key, float] = {}
         self._looks = 0.0
-        #: The most slots that redeliveries and all other keys had lately.
-        self._others = 0.0
+        #: Of redeliveries and all other keys.
+        self._others = SlotDemand()
         #: Redeliveries of records whose last delivery timed out, that have, or had, a slot.
         self._redelivered: list[TrackedDelivery] = []
         self._next_s = 0.0
@@ -225,7 +223,7 @@ class FairOrder:
         apart = noisy | hanging | self.waiting.keys()
         large = max(1.0, PART * concurrency)
         others = busy - sum(n for key, n in in_flight.items() if key in apart or n > large)
-        self._others = max(float(others), FADES * self._others)
+        self._others.seen(others)
         new = not (noisy | hanging) <= self.waiting.keys()
         self._update(noisy, hanging, in_flight)
         return new or self._has_too_much(concurrency)
@@ -308,9 +306,7 @@ class FairOrder:
 
     def kept(self, concurrency: int) -> int:
         """How many slots, of so many, noisy and hanging keys leave to all others."""
-        if (lately := round(self._others)) == 0:
-            return 0
-        return min(lately + round(sqrt(lately)), concurrency - 1)
+        return min(self._others.slots(), concurrency - 1)
 
     def take(self, count: int, hanging_room: int, concurrency: int) -> list[Item]:
         """Take up to so many items of noisy and hanging keys.

@@ -152,6 +152,27 @@ class TestNoisy:
         assert len(world.fair._used) < LOOKS
 
 
+def waits_beside_a_flood(chance: random.Random, *, evenly: bool) -> list[bool]:
+    """Of each quiet record, 12 s long, whether it does not start at once when it is read."""
+    work_ms, mean_ms = chance.uniform(20, 90), chance.uniform(9, 30)
+    world, due, next_ms, waits = flooded(), dict[int, float](), 0.0, list[bool]()
+    for now_ms in range(12_000):
+        world.now_s += 0.001
+        for delivery in list(world.running_now()):
+            if due.setdefault(delivery.offset, now_ms + work_ms) <= now_ms:
+                world.end(delivery)
+        if len(world.fair) < SLOTS:
+            world.send(b"flood", 5 * SLOTS)
+        came = now_ms >= next_ms
+        if came:
+            next_ms = now_ms + (mean_ms if evenly else chance.expovariate(1 / mean_ms))
+            world.send(b"quiet-%d" % now_ms)
+        started = world.fill()
+        waits.extend([not any(d.key != b"flood" for d in started)] * came)
+    assert world.handled
+    return waits
+
+
 class TestKept:
     """F5: a quiet key finds a free slot, for as many are kept as quiet keys use at a time."""
 
@@ -162,20 +183,19 @@ class TestKept:
             world.send(b"flood", SLOTS)
             for number in range(5):
                 world.send(b"quiet-%d-%d" % (wave, number))
-            world.end_of(b"flood", 5 if wave == 0 else 2)
+            world.end_of(b"flood", 5 if wave == 0 else 1)
             world.fill()
             look(world)
             quiet = [d for d in world.running_now() if d.key != b"flood"]
             assert len(quiet) == 5
-            assert wave == 0 or world.runs(b"flood") == SLOTS - 7
             for delivery in quiet:
                 world.end(delivery)
             # The noisy key takes none of what they had.
             world.fill()
-            assert world.runs(b"flood") == SLOTS - (5 if wave == 0 else 7)
+            assert world.runs(b"flood") <= SLOTS - 5
 
     def test_slots_that_nobody_else_uses_any_more_are_given_back(self) -> None:
-        """Half of what they had after 1.4 s; in the end the noisy key has all."""
+        """All but half after 1.4 s; in the end the noisy key has all."""
         world = flooded()
         world.send(b"flood", 500 * SLOTS)
         for number in range(8):
@@ -192,32 +212,19 @@ class TestKept:
             world.fill()
             kept.append(world.fair.kept(SLOTS))
             assert world.runs(b"flood") == SLOTS - kept[-1]
-        assert (max(kept), kept[68]) == (11, 6)
+        assert kept == sorted(kept, reverse=True)
+        assert (kept[0], kept[68]) == (9, 5)
         assert len(kept) < 10 / LOOK_S
 
-    @pytest.mark.parametrize("seed", range(8))
-    def test_a_quiet_key_waits_for_no_noisy_one_however_looks_fall(self, seed: int) -> None:
-        """Of records that come evenly nearly all start when they are read, by chance 49 of 50."""
-        chance = random.Random(seed)
-        work_ms, mean_ms = chance.uniform(20, 90), chance.uniform(9, 30)
-        evenly = seed % 2 == 0
-        world, due, next_ms, waits = flooded(), dict[int, float](), 0.0, list[bool]()
-        for now_ms in range(12_000):
-            world.now_s += 0.001
-            for delivery in list(world.running_now()):
-                if due.setdefault(delivery.offset, now_ms + work_ms) <= now_ms:
-                    world.end(delivery)
-            if len(world.fair) < SLOTS:
-                world.send(b"flood", 5 * SLOTS)
-            came = now_ms >= next_ms
-            if came:
-                next_ms = now_ms + (mean_ms if evenly else chance.expovariate(1 / mean_ms))
-                world.send(b"quiet-%d" % now_ms)
-            started = world.fill()
-            waits.extend([not any(d.key != b"flood" for d in started)] * came)
-        settled = waits[len(waits) // 10 :]
-        assert sum(settled) <= (0.005 if evenly else 0.02) * len(settled)
-        assert world.handled
+    @pytest.mark.parametrize("evenly", [True, False])
+    def test_a_quiet_key_waits_for_no_noisy_one_however_looks_fall(self, evenly: bool) -> None:
+        """Nearly all start when they are read: of those that come by chance, 199 of 200."""
+        waits: list[bool] = []
+        for seed in range(6):
+            chance = random.Random(seed)
+            of_seed = waits_beside_a_flood(chance, evenly=evenly)
+            waits += of_seed[len(of_seed) // 10 :]
+        assert sum(waits) <= (0.001 if evenly else 0.005) * len(waits)
 
     def test_what_floods_is_not_kept_for_itself(self) -> None:
         """Before it is known to be noisy it has more than a tenth of the slots already."""
