@@ -1,9 +1,10 @@
 """`python -m benchmarks.kept_report`: a report from kept days beside a long history.
 
 A month of about a million failures is made once and copied with Spark: each copy has offsets, keys
-and waits of its own. That is some minutes, where the same through Kafka is hours. The last day of one
-copy, or of more, is held back: it is the day that is new. Each report is in a process of its own,
-as the command makes it; the commits are made up, so no broker is asked. See results/report.md.
+and waits of its own. That is some minutes, where the same through Kafka is hours. The last day of
+one copy, or of more, is held back: it is the day that is new. Each report is in a process of its
+own, as the command makes it; the commits are made up, so no broker is asked. See
+results/report.md.
 """
 
 from __future__ import annotations
