@@ -28,8 +28,8 @@ F1  what is put in comes out once; the records of a key in the order in which th
 F2  nothing of a noisy key is given while something of a quiet one waits.
 F3  hanging keys hold at most `hanging_room` slots by first deliveries.
 F4  a key waits for others only while it is noisy or hanging.
-F5  noisy and hanging keys are given no slot of those that are kept for others; one of all slots is
-    never kept, so something of a noisy key goes on.
+F5  noisy and hanging keys are given no slot of those that are kept for others; but one slot beside
+    those of hanging keys is never kept, so something of a noisy key goes on.
 """
 
 from __future__ import annotations
@@ -249,7 +249,13 @@ class FairOrder:
         kept = self.kept(concurrency)
         if not (kept and any(each.given for each in self._busy)):
             return False
-        return sum(each.in_flight for each in self._busy) > concurrency - kept
+        most = self._most_of(concurrency, kept, self.hanging_in_flight())
+        return sum(each.in_flight for each in self._busy) > most
+
+    @staticmethod
+    def _most_of(concurrency: int, kept: int, hanging: int) -> int:
+        """How many slots noisy and hanging keys may have: a noisy one has a slot whatever hangs."""
+        return max(concurrency - kept, hanging + 1)
 
     def _update(self, noisy: set[Key], hanging: set[Key], in_flight: dict[Key, int]) -> None:
         for key in noisy | hanging:
@@ -290,19 +296,30 @@ class FairOrder:
     def sift(self, items: deque[Item], count: int) -> list[Item]:
         """Take up to so many items of quiet keys; those of others that come before wait here."""
         quiet: list[Item] = []
-        waiting = self.waiting
         while items and len(quiet) < count:
             item = items.popleft()
-            first = item[0] if isinstance(item, Lane) else item
-            # For a crash suspect that has its turn others wait, so it waits for none.
-            has_turn = first.retrying or first is first.assignment.handler.suspect
-            key = None if has_turn else self.key_of(first)
-            found = None if key is None else waiting.get(key)
-            if found is None:
+            if (found := self._waiting_of(item)) is None:
                 quiet.append(item)
             else:
                 found.items.append(item)
         return quiet
+
+    def put_back(self, item: Item) -> bool:
+        """What the executor has not started waits here again, in front of what else does of its
+        key; False where its key waits for no other."""
+        if not self.waiting or (found := self._waiting_of(item)) is None:
+            return False
+        found.items.appendleft(item)
+        return True
+
+    def _waiting_of(self, item: Item) -> Waiting | None:
+        """What waits of its key; None for an item that waits for no other key."""
+        first = item[0] if isinstance(item, Lane) else item
+        # For a crash suspect that has its turn others wait, so it waits for none.
+        if first.retrying or first is first.assignment.handler.suspect:
+            return None
+        key = self.key_of(first)
+        return None if key is None else self.waiting.get(key)
 
     def kept(self, concurrency: int) -> int:
         """How many slots, of so many, noisy and hanging keys leave to all others."""
@@ -316,11 +333,13 @@ class FairOrder:
             hanging_room: how many slots hanging keys may have by first deliveries.
             concurrency: how many slots the handler has.
         """
+        hanging = self.hanging_in_flight()
+        room = hanging_room - hanging
         if kept := self.kept(concurrency):
             # Whatever the executor has, it starts: nothing waits there then for a slot.
             in_flight = sum(each.in_flight for each in self._busy)
-            count = min(count, concurrency - kept - in_flight)
-        room = hanging_room - self.hanging_in_flight()
+            room = min(room, concurrency - kept - in_flight)
+            count = min(count, self._most_of(concurrency, kept, hanging) - in_flight)
         order = [(w.in_flight, n, w) for n, w in enumerate(self.waiting.values()) if w.items]
         heapify(order)
         taken: list[Item] = []

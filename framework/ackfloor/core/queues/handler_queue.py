@@ -129,9 +129,13 @@ class HandlerQueue:
                 self.call_ended(unit)
                 unform(unit, self.items)
             elif isinstance(unit, TrackedDelivery) and unit.lane is None:
-                self.items.appendleft(unit)
+                self._put_back(unit)
             elif (item := self._lanes.back(unit)) is not None:
-                self.items.appendleft(item)
+                self._put_back(item)
+
+    def _put_back(self, item: Item) -> None:
+        if self.fair is None or not self.fair.put_back(item):
+            self.items.appendleft(item)
 
     def make_exclusive(self, delivery: TrackedDelivery) -> None:
         """Let a record that is the first of an item here start while nothing else may."""

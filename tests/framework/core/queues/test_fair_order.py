@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackfloor.core.queues.fair_order import FEWEST_LOOKS, LOOK_S, LOOKS, MOST_TIMED_OUT
+from ackfloor.core.queues.fair_order import FEWEST_LOOKS, LOOK_S, LOOKS, MOST_TIMED_OUT, Waiting
 from ackfloor.core.records.envelope import Reason
 from ackfloor.core.records.outcomes import Failed
 from ackfloor.core.records.record import Failure, TopicPartition
@@ -253,6 +253,34 @@ class TestKept:
         world.end_of(b"flood")
         world.fill()
         assert (world.fair.kept(SLOTS), world.runs(b"flood")) == (SLOTS - 1, 1)
+
+    def test_a_noisy_key_goes_on_beside_one_that_hangs(self) -> None:
+        """Where others may need all slots, what hangs does not take the one that is never kept."""
+        world = flooded()
+        world.end_of(b"flood")
+        world.give_back("bill")
+        fair, flood, hung = world.fair, world.fair.waiting[b"flood"], Waiting(hanging=True)
+        for _ in range(LOOKS):
+            fair._others.seen(SLOTS)
+        assert fair.kept(SLOTS) == SLOTS - 1
+        fair.waiting[b"hung"], hung.running = hung, 1
+        fair._busy[hung] = None
+        hung.items.append(flood.items.pop())
+        (found,) = fair.take(SLOTS, 5, SLOTS)
+        assert set(flood.given) == {found}
+        assert fair.take(SLOTS, 5, SLOTS) == []
+        assert not fair._has_too_much(SLOTS)
+
+    def test_what_is_given_back_is_the_next_of_its_key(self) -> None:
+        """F1, where much more of the key waits; the oldest record holds the floor."""
+        world = flooded()
+        world.end_of(b"flood")
+        offsets = [item.offset for item in world.fair.waiting[b"flood"].items]
+        given = world.engine.next_last("bill", 0, world.now)
+        assert [delivery.offset for delivery in given] == offsets[: len(given)]
+        world.engine.returned("bill", given)
+        assert not world.engine.next_units("bill", 0, world.now)
+        assert [item.offset for item in world.fair.waiting[b"flood"].items] == offsets
 
     def test_what_waits_for_others_is_not_enough_to_do(self) -> None:
         """A worker reads on: a quiet record may be behind it in the log."""
