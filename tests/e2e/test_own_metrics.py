@@ -50,9 +50,9 @@ def test_what_handlers_count_is_on_the_run_s_page(make_stage: Callable[..., Stag
     """Each record once, though four processes and their successors have counted; a worker that is
     killed takes nothing of it along, and its gauges end."""
     stage = make_stage(BODY, partitions=2, session_s=6)
-    stage.produce(200)
+    stage.produce(210)
     run = stage.run("--workers", "2")
-    run.until(lambda: stage.records() == 200, "all records")
+    run.until(lambda: stage.records() == 210, "all records")
     handled = sum(stage.noted().values())
     run.until(lambda: shown(run, "shop_bills_total") == {"": handled}, "the sum of all processes")
     assert shown(run, "shop_seconds_count") == {"": handled}
@@ -62,7 +62,7 @@ def test_what_handlers_count_is_on_the_run_s_page(make_stage: Callable[..., Stag
     starts = shown(run, "shop_starts_total")[""]
     assert starts >= 2 + 4
 
-    run.until(lambda: stage.committed() == 200, "the commits")
+    run.until(lambda: stage.committed() == 210, "the commits")
     psutil.Process(started(run, 2)[0]).kill()
     run.until(lambda: shown(run, "shop_starts_total")[""] >= starts + 3, "the next worker")
     assert shown(run, "shop_bills_total") == {"": handled}
