@@ -26,8 +26,10 @@ from ackfloor_monitoring.spark.report.kept.life_sums import (
     HEALED_ADDED,
     OUTCOMES_ADDED,
     PARTITIONS_ADDED,
+    TIMES_ADDED,
     LifeSums,
     added,
+    negative,
     numbered,
     summed,
     sums_of,
@@ -117,7 +119,7 @@ class KeptLives:
             for row in self.outcome_counts()
             if not row["replayed"]
         }
-        sets = [*self._plain_times(), self._more.times, _negative(self._less.times)]
+        sets = [*self._plain_times(), self._more.times, negative(self._less.times, TIMES_ADDED)]
         found: dict[tuple[Any, ...], list[tuple[Numbers, Numbers]]] = defaultdict(list)
         for table in sets:
             for (group, topic, dead), counted in _by_topic(table):
@@ -251,10 +253,6 @@ def _each_day_apart(parts: pa.Table) -> pa.Table:
     """Parts as they are in the sums of days: a message is another one on each day."""
     day = parts[DAY].combine_chunks().dictionary_encode().indices
     return replaced(parts, "message", pa.array(numbered(parts.append_column("d", day), "d")))
-
-
-def _negative(times: pa.Table) -> pa.Table:
-    return replaced(times, "lives", pc.negate(times["lives"]))
 
 
 def _by_topic(

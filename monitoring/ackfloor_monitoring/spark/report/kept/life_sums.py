@@ -175,7 +175,7 @@ def summed(
         how: how each column is added up.
         minus: what is taken away again.
     """
-    less = [_negative(each, how) for each in minus]
+    less = [negative(each, how) for each in minus]
     table = pa.concat_tables([*tables, *less], promote_options="permissive")
     by = [name for name in table.column_names if name not in how]
     found = table.group_by(by).aggregate(list(how.items()))
@@ -183,7 +183,7 @@ def summed(
     return found.select(names).rename_columns([*by, *how])
 
 
-def _negative(table: pa.Table, how: Mapping[str, str]) -> pa.Table:
+def negative(table: pa.Table, how: Mapping[str, str]) -> pa.Table:
     """With numbers below zero. What bounds a sum bounds what is left of it as well."""
     for name, way in how.items():
         if way == "sum":
