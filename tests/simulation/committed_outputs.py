@@ -2,8 +2,9 @@
 
 It holds the rule 14: a record that was handled has each of its outputs there once, all of one
 attempt and of one transaction; one that was discarded, parked or dead-lettered has none there; and
-a lane's are in the lane's order. A record that is parked leaves its lane where nothing holds that,
-and has no place in its order from then on.
+a lane's are in the lane's order. A record that failed leaves its lane where nothing holds that, as
+soon as the worker decides to park it, and has no place in the lane's order from then on: neither if
+the park is written, nor if the partition is lost before and the record comes again from its source.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class CommittedOutputs:
         self._plan = plan
         self._records = {record.uid: record for record in plan.records}
         self._seen: dict[int, list[Said]] = {}
-        #: Those that were sent to a retry or dead-letter topic once.
+        #: Those that a worker once decided to park or to dead-letter.
         self._left: set[int] = set()
         #: Lane -> the highest offset of which outputs are committed, and the batch it was in.
         self._newest: dict[object, tuple[int, Any]] = {}
@@ -41,7 +42,7 @@ class CommittedOutputs:
         return self._handler(uid).outputs
 
     def leaves(self, uid: int) -> None:
-        """A record is sent to a retry or dead-letter topic."""
+        """A worker decides to send a record to a retry or dead-letter topic."""
         self._left.add(uid)
 
     def parked(self, uid: int, topic: str) -> None:

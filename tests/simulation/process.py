@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,8 +17,11 @@ from ackfloor import App, CircuitBreaker, RetryPolicy
 from ackfloor.core.engine.engine import Engine
 from ackfloor.core.messages.events import Event
 from ackfloor.core.messages.lane_order import LaneOrder
+from ackfloor.core.parking.parking import Parking
 from ackfloor.core.parking.pending_write import PendingWrite
 from ackfloor.core.parking.transaction import Transaction, TransactionOutcome
+from ackfloor.core.records.outcomes import Verdict
+from ackfloor.core.records.output import OUTPUT_TOO_LARGE
 from ackfloor.core.records.record import CommitPosition, Now, StartPosition, TopicPartition
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
 from ackfloor.core.state.snapshot import Snapshot
@@ -126,6 +130,21 @@ class News(deque[T]):
         self._wake()
 
 
+class SimParking(Parking):
+    """Parking, with what leaves its lane shown to the watch."""
+
+    __slots__ = ("watch",)
+
+    watch: Watch
+
+    def park(self, delivery: TrackedDelivery, verdict: Verdict, now: Now) -> PendingWrite:
+        """As parking."""
+        if verdict.failure.error_type != OUTPUT_TOO_LARGE:
+            # Such a dead letter has a place in its lane until it is written.
+            self.watch.leaves(delivery)
+        return super().park(delivery, verdict, now)
+
+
 class SimEngine(Engine):
     """The engine, with what it takes shown to the watch."""
 
@@ -133,6 +152,11 @@ class SimEngine(Engine):
         super().__init__(*args, **kwargs)
         self._watch = watch
         self._life = life
+        real = self.state.parking
+        parking = self.state.parking = SimParking(
+            *(getattr(real, each.name) for each in fields(Parking) if each.init)
+        )
+        parking.watch = watch
 
     def assign(self, starts: Sequence[StartPosition], now: Now) -> None:
         """As the engine."""

@@ -31,6 +31,13 @@ def test_a_lane_over_several_partitions_keeps_its_order() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_a_record_that_left_its_lane_has_no_place_in_it() -> None:
+    """A dead letter is decided, the lane goes on, and the partition is lost before it is written:
+    the record comes again from its source, and its outputs behind those of its successor."""
+    run = simulate("--from", "21050928", "--seeds", "1", "--jobs", "1")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 #: One of each kind in its full size; `make soak` plays all of them so.
 WHOLE = frozenset({"burst-1", "share-60%-20x", "dead-hang", "poison-60%", "restart-400"})
 

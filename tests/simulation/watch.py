@@ -559,6 +559,11 @@ class Watch:
 
     # What is written elsewhere.
 
+    def leaves(self, delivery: Delivery) -> None:
+        """A worker decides to park or dead-letter a record whose lane goes on at once."""
+        place = Place(delivery.topic, delivery.partition, delivery.offset)
+        self.outputs.leaves(self._copies[place])
+
     def publish_sent(self, life: Life, parcel: PendingWrite) -> None:
         """A worker sends a record to a retry or dead-letter topic."""
         delivery = parcel.delivery
