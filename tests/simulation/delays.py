@@ -7,6 +7,8 @@ a sick one, which it has to wait for.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from tests.simulation.plan import APART, Plan, RecordPlan
 from tests.simulation.watch import Broken
 from tests.simulation.world import Result, play
@@ -51,18 +53,19 @@ def delayed(plan: Plan, result: Result) -> Broken | None:
 
 
 def _backlog_s(plan: Plan) -> float:
-    """Seconds in which the slots of a handler with lanes do all of its work.
+    """Seconds in which the slots of a handler do all the work whose order may be another.
 
-    A slot goes on with a lane before it looks at another. Which lane comes first may differ where
-    some records are left out, and where slots are short a record may be first or last.
+    Which of some records comes first may differ where others are left out, and where slots are
+    short a record may be first or last. In lanes that is all work: a slot goes on with a lane
+    before it looks at another. Without order it is what is produced at one moment: it gets into
+    the log, and is read, in any order.
     """
-    work_s = [
-        sum(record.acts[0].takes_s for record in plan.records if record.handler == number)
-        / handler.concurrency
-        for number, handler in enumerate(plan.handlers)
-        if handler.ordering != "unordered"
-    ]
-    return max(work_s, default=0.0)
+    work_s: defaultdict[tuple[int, float], float] = defaultdict(float)
+    for record in plan.records:
+        handler = plan.handlers[record.handler]
+        at_s = record.at_s if handler.ordering == "unordered" else 0.0
+        work_s[record.handler, at_s] += record.acts[0].takes_s / handler.concurrency
+    return max(work_s.values(), default=0.0)
 
 
 def _lane(plan: Plan, record: RecordPlan) -> tuple[int, int, bytes | None]:

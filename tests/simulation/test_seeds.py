@@ -38,6 +38,12 @@ def test_a_record_that_left_its_lane_has_no_place_in_it() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_what_is_produced_at_one_moment_may_come_in_any_order() -> None:
+    """Six records for one slot: that one is the first without the sick record is no delay."""
+    run = simulate("--from", "40001292", "--seeds", "1", "--jobs", "1")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 #: One of each kind in its full size; `make soak` plays all of them so.
 WHOLE = frozenset({"burst-1", "share-60%-20x", "dead-hang", "poison-60%", "restart-400"})
 
