@@ -380,6 +380,7 @@ class Membership:
         if partitions and (missing := self._admit(partitions, self._go_on_at)):
             # The reader still has them. They come again, as new ones, once their start is known.
             self._reading.forget(missing)
+        self._update_copartitioned()
 
     def _go_on_at(self, targets: list[TopicPartition]) -> None:
         for target in targets:
@@ -411,7 +412,9 @@ class Membership:
             raise
         if described:
             self._note(described)
-            self._update_copartitioned(described)
+            self._copartitioned.learn(described)
+            if not self._suspended:
+                self._update_copartitioned()
         while committed := self._late.next():
             starts = self._resolved(committed, LATE_S)
             if missing := self._miss(self._not_begun(committed, starts)):
@@ -438,9 +441,11 @@ class Membership:
                 return
             del self._to_validate[key]
 
-    def _update_copartitioned(self, described: Mapping[str, Described]) -> None:
-        """Begin or stop reading retry partitions after a topic's count has changed."""
-        self._copartitioned.learn(described)
+    def _update_copartitioned(self) -> None:
+        """Begin or stop reading retry partitions after a topic's count has changed.
+
+        Not in a silence: their source partitions may be others' by now, and they with them.
+        """
         came, gone = self._copartitioned.changed()
         self._drop(gone)
         if came:

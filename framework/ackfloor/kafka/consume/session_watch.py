@@ -12,7 +12,8 @@ So a thread asks the coordinator several times in a session for a commit that do
 request takes the way of the heartbeats, so its answer says that they get through as well. A member
 without answers stops a heartbeat before its session can end, counted from the last request that was
 answered; it goes on when answers have come for longer than a heartbeat, because by then a member
-that was thrown out has been told so.
+that was thrown out has been told so. Where some requests still fail, a heartbeat may be one of
+those: then answers have to come for a whole session, in which one heartbeat at least got through.
 
 Time without an attempt is no silence: a process that stood still has not asked, and its client is
 told by the first heartbeat afterwards.
@@ -32,7 +33,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -70,8 +71,12 @@ class Session(NamedTuple):
 
     @property
     def patience_s(self) -> float:
-        """How long a request may take: what is slow is not silent, as for the client itself."""
-        return min(self.heartbeat_s, REQUEST_S)
+        """How long a request may take: what is slow is not silent, as for the client itself.
+
+        Nor would the client let a heartbeat end on a connection that a question has given up. One
+        that fails is known to have failed before the last answer is too old.
+        """
+        return min(REQUEST_S, self.limit_s - self.ask_every_s)
 
     @property
     def limit_s(self) -> float:
@@ -108,9 +113,9 @@ class SessionWatch:
         self._said_unknown = False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
-        #: When the last request that was answered was sent (monotonic seconds), and the first one
-        #: since which all were.
-        self._heard_s = self._unbroken_s = 0.0
+        #: When the last request that was answered was sent (monotonic seconds), the first one
+        #: since which all were, and the first one that was answered after the last silence.
+        self._heard_s = self._unbroken_s = self._back_s = 0.0
         #: Why the last request was not answered; empty if it was.
         self._why = ""
 
@@ -121,7 +126,7 @@ class SessionWatch:
             ConfigError: the admin client refuses a property.
         """
         admin, _ = quiet_admin(self._admin_config)
-        self._heard_s = self._unbroken_s = time.monotonic()
+        self._heard_s = self._unbroken_s = self._back_s = time.monotonic()
         self._thread = threading.Thread(
             target=self._run, args=(consumer, topic, admin), name="ackfloor:session", daemon=True
         )
@@ -145,9 +150,10 @@ class SessionWatch:
 
         Between two requests that were answered: time after the last one says nothing yet.
         """
-        if self._why:
-            return False
-        return self._heard_s - self._unbroken_s > self.session.heartbeat_s * 1.5
+        if self._heard_s - self._back_s > self.session.timeout_s:
+            return not self.silence()
+        unbroken_s = self._heard_s - self._unbroken_s
+        return not self._why and unbroken_s > self.session.heartbeat_s * 1.5
 
     def _run(self, consumer: Consumer, topic: str, admin: AdminClient) -> None:
         asked = TopicPartition(topic, NOBODYS)
@@ -163,18 +169,20 @@ class SessionWatch:
         began_s = time.monotonic()
         try:
             consumer.committed([asked], timeout=self.session.patience_s)
-        except KafkaException as exc:
+        except Exception as exc:  # noqa: BLE001 -- it counts as no answer, which is reported
             self._why = error_text(exc)
         else:
             if self._why:
                 self._unbroken_s = began_s
+            if time.monotonic() - self._heard_s >= self.session.limit_s:
+                self._back_s = began_s
             self._heard_s, self._why = began_s, ""
 
     def _learn(self, admin: AdminClient) -> None:
         """Ask for the group's session; without an answer what is known of it stays."""
         try:
             self.session = self._read_session(admin)
-        except (KafkaException, TimeoutError, KeyError, TypeError, ValueError) as exc:
+        except Exception as exc:  # noqa: BLE001 -- the log says it; asking goes on
             self._say_unknown(exc)
             self._learn_wait_s = min(2 * self._learn_wait_s, LEARN_AGAIN_S)
         else:

@@ -53,12 +53,18 @@ class Coordinator:
         self.standing.set()
         #: Whether it answers once and is silent again.
         self.once = False
+        #: Whether it does not answer every second request.
+        self.every_second = False
+        #: What a request raises that is no error of Kafka's.
+        self.broken: Exception | None = None
 
     def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
         """An answer, or the client's error."""
         self.asked += 1
         self.standing.wait()
-        if self.away:
+        if self.broken is not None:
+            raise self.broken
+        if self.away or (self.every_second and self.asked % 2):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         if self.once:
             self.standing.clear()
@@ -117,6 +123,45 @@ def test_one_answer_does_not_say_that_the_member_is_still_one(
     until(lambda: not watch._why)
     time.sleep(SHORT.heartbeat_s * 2)
     assert not watch.steady()
+
+
+def test_a_coordinator_that_answers_now_and_then_for_a_session_has_a_member(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """Heartbeats get through as well as requests do: the worker is not idle for good."""
+    coordinator.away = True
+    until(watch.silence)
+    coordinator.away, coordinator.every_second = False, True
+    until(lambda: not watch.silence())
+    until(watch.steady)
+    assert watch._heard_s - watch._back_s > SHORT.timeout_s
+    coordinator.away = True
+    until(watch.silence)
+    assert not watch.steady()
+    coordinator.away = False
+    until(lambda: not watch.silence())
+    assert watch._heard_s - watch._back_s < SHORT.timeout_s
+
+
+def test_an_error_that_is_not_the_brokers_is_no_answer(
+    watch: SessionWatch, coordinator: Coordinator
+) -> None:
+    """Whoever asks goes on asking: without it nobody would notice the next silence."""
+    coordinator.broken = RuntimeError("no client")
+    until(watch.silence)
+    assert "RuntimeError: no client" in watch.silence()
+    coordinator.broken = None
+    until(watch.steady)
+
+
+@pytest.mark.parametrize(
+    ("session", "patience_s"),
+    [(Session(45.0, 5.0), 5.0), (Session(45.0, 1.0), 5.0), (Session(3.0, 1.0), 1.8)],
+)
+def test_what_is_slow_is_not_silent(session: Session, patience_s: float) -> None:
+    """Also where heartbeats are more frequent than answers; what fails is noticed in time."""
+    assert session.patience_s == pytest.approx(patience_s)
+    assert session.patience_s + session.ask_every_s <= session.limit_s
 
 
 def test_a_process_that_stood_still_has_not_been_silent(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import pytest
@@ -104,12 +104,17 @@ class Commits:
         """Nothing is outstanding."""
 
 
-def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
+def made(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The reader gives it back meanwhile: it would refuse to be assigned it twice."""
-    group, reader, ids, seen = Client(), Client(), Ids(), Listener()
-    away: set[str] = set()
+    clients: tuple[Client, Client],
+    ids: Ids,
+    seen: Listener,
+    away: Collection[str] = (),
+) -> Membership:
+    """A member that reads the source with its first client, and the retry topic with the other.
+
+    Topics in `away` have no start.
+    """
 
     def resolved(
         consumer: Consumer, committed: Sequence[TopicPartition], *_: object
@@ -117,9 +122,10 @@ def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
         return [StartPosition(p.topic, p.partition, 7) for p in committed if p.topic not in away]
 
     monkeypatch.setattr(membership, "resolve", resolved)
-    member = Membership(
-        cast("Consumer", group),
-        SplitConsumer(cast("Consumer", group), cast("Consumer", reader), [RETRY]),
+    group, reader = (cast("Consumer", client) for client in clients)
+    return Membership(
+        group,
+        SplitConsumer(group, reader, [RETRY]),
         seen,
         cast("Committer", Commits()),
         topic_ids=cast("TopicIds", ids),
@@ -127,6 +133,37 @@ def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
         incremental=True,
         start="earliest",
     )
+
+
+def test_a_retry_partition_that_is_new_begins_after_the_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its source partition may be another member's by now, and it belongs to the same member."""
+    group, reader, ids, seen = Client(), Client(), Ids(), Listener()
+    member = made(monkeypatch, (group, reader), ids, seen)
+    member._assigned([TopicPartition(SOURCE, 0)])
+    member.suspend()
+    ids.told[RETRY] = Described("id", (0, 1))
+    ids.news = {RETRY: ids.told[RETRY]}
+    begun = len(seen.starts)
+    member.look()
+    assert (len(seen.starts), reader.read) == (begun, {(RETRY, 0)})
+    member.take_up()
+    assert sorted((start.topic, start.partition) for start in seen.starts[begun:]) == [
+        (SOURCE, 0),
+        (RETRY, 0),
+        (RETRY, 1),
+    ]
+    assert reader.read == {(RETRY, 0), (RETRY, 1)}
+
+
+def test_a_retry_partition_without_a_start_is_read_once_it_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader gives it back meanwhile: it would refuse to be assigned it twice."""
+    group, reader, ids, seen = Client(), Client(), Ids(), Listener()
+    away: set[str] = set()
+    member = made(monkeypatch, (group, reader), ids, seen, away)
     member._assigned([TopicPartition(SOURCE, 0)])
     assert (group.read, reader.read) == ({(SOURCE, 0)}, {(RETRY, 0)})
     member.suspend()
