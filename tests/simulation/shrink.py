@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from tests.simulation.delays import checked
 from tests.simulation.plan import Plan
-from tests.simulation.world import play
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def shrunk(plan: Plan, rule: str) -> Plan:
     def breaks(tried: Plan) -> bool:
         nonlocal runs
         runs += 1
-        broken = play(tried).broken
+        broken = checked(tried).broken
         return broken is not None and broken.rule == rule
 
     def enough() -> bool:

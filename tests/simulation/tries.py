@@ -12,18 +12,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 from statistics import median
 from typing import NamedTuple
 
-from tests.simulation.delays import delayed, is_comparable
+from tests.simulation.delays import checked
 from tests.simulation.outages import Found, found_in, misses
 from tests.simulation.plan import FAULTS, Plan, make_plan
 from tests.simulation.safeguards import SAFEGUARDS, Safeguard
 from tests.simulation.shrink import shrunk
 from tests.simulation.watch import RULES, STATES
-from tests.simulation.world import Result, play
 
 #: Seeds that one process plays before it tells what came of them.
 CHUNK = 50
@@ -68,15 +66,6 @@ def tried(seeds: Sequence[int]) -> Tried:
         if result.broken is not None:
             found.failed.append((seed, result.broken.rule, str(result.broken), result.digest))
     return found._replace(cpu_s=time.process_time() - began_s)
-
-
-def checked(plan: Plan, *, trace: bool = False) -> Result:
-    """Play a plan, and once more without its sick records where that tells something."""
-    result = play(plan, trace=trace)
-    if result.broken is None and is_comparable(plan):
-        checks = {**result.checks, "12": 1}
-        return replace(result, broken=delayed(plan, result), checks=checks)
-    return result
 
 
 def caught(safeguard: Safeguard, first: int, most: int = MOST_SEEDS) -> tuple[int, str] | None:
@@ -158,7 +147,7 @@ def tell_failure(seed: int, rule: str, what: str, digest: str) -> None:
     print(f"\nseed {seed} breaks rule {what}\n  trace {digest}")
     print(f"  replay: python -m tests.simulation --from {seed} --seeds 1 --trace")
     small = shrunk(make_plan(seed), rule)
-    result = play(small, trace=True)
+    result = checked(small, trace=True)
     print(f"  shrunk to {len(small.records)} records and {len(small.faults)} faults:")
     _print_plan(small)
     for line in (result.trace or ())[-60:]:
