@@ -370,12 +370,15 @@ class FairOrder:
         return sum(each.in_flight for each in self._busy if each.hanging)
 
     def returned(self, firsts: Iterable[TrackedDelivery]) -> None:
-        """What was taken was given back: it has no slot, and is not about to have one."""
-        for delivery in firsts:
-            key = self.key_of(delivery)
-            found = None if key is None else self.waiting.get(key)
-            if found is not None:
-                found.given.pop(delivery, None)
+        """What was taken was given back: it has no slot, and is not about to have one.
+
+        It is not asked for its key: a user's function may fail now that did not before, and what
+        stayed here would take a slot from its key for good.
+        """
+        taken = [each.given for each in self._busy if each.given]
+        for delivery in firsts if taken else ():
+            for given in taken:
+                given.pop(delivery, None)
 
     def give_up(self) -> list[Item]:
         """Everything that waits, for a handler that is given single records in their order."""

@@ -391,6 +391,23 @@ class TestHanging:
         assert not world.running_now()
         assert len(world.writes) == 5
 
+    def test_a_function_that_fails_once_leaves_nothing_behind(self) -> None:
+        """Nobody has what was given back, whatever its key is by then: it goes on."""
+        fails: list[bool] = []
+        world = FairWorld(
+            replace(RULES, concurrency=1, fair_key=lambda d: None if fails else d.key)
+        )
+        world.send(b"sick")
+        world.fill()
+        world.turn(60.0)
+        world.send(b"sick", 3)
+        world.feed()
+        assert len(world.last) == 1
+        fails.append(True)
+        world.give_back("bill")
+        fails.clear()
+        assert len(world.fill()) == 1
+
     def test_only_so_many_are_remembered(self) -> None:
         """The oldest are forgotten."""
         world = FairWorld(replace(RULES, concurrency=5_000))
