@@ -13,6 +13,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 from ackfloor.core.queues.fair_order import Key
 from ackfloor.core.records.tracked_delivery import TrackedDelivery
@@ -77,14 +78,16 @@ class FairKey:
         except BaseException as exc:  # noqa: BLE001 -- user code may raise anything, also to exit
             self._say(delivery, _in_a_line(exc))
             return None
-        if key is None or type(key) is bytes or type(key) is str:
-            return key
-        # Methods of a class of its own may fail, in the middle of the worker's loop.
-        if isinstance(key, str):
-            return str.__str__(key)
-        if isinstance(key, bytes):
-            return memoryview(key).tobytes()
-        self._say(delivery, f"it returned {type(key).__name__}, not str, bytes or None")
+        kind = type(key)
+        if key is None or kind is bytes or kind is str:
+            return cast("Key | None", key)
+        # Methods of a class of its own may fail, in the middle of the worker's loop. What only says
+        # that it is text, as proxies do, is not asked: `isinstance` would.
+        if issubclass(kind, str):
+            return str.__str__(cast("str", key))
+        if issubclass(kind, bytes):
+            return memoryview(cast("bytes", key)).tobytes()
+        self._say(delivery, f"it returned {type.__repr__(kind)}, not str, bytes or None")
         return None
 
     def _say(self, delivery: TrackedDelivery, why: str) -> None:
