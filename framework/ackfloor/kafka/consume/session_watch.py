@@ -79,6 +79,15 @@ class Session(NamedTuple):
         return min(REQUEST_S, self.limit_s - self.ask_every_s)
 
     @property
+    def learn_s(self) -> float:
+        """How long the group may be asked for its session: nobody asks the coordinator meanwhile.
+
+        A silence that begins with it is known before the session can end.
+        """
+        left_s = self.limit_s - self.ask_every_s - self.patience_s
+        return max(self.ask_every_s, min(self.patience_s, left_s))
+
+    @property
     def limit_s(self) -> float:
         """How old the last answer may be: the last heartbeat may have been one earlier.
 
@@ -191,9 +200,9 @@ class SessionWatch:
 
     def _read_session(self, admin: AdminClient) -> Session:
         resource = ConfigResource(ResourceType.GROUP, self._group)
-        patience_s = self.session.patience_s
-        asked = admin.describe_configs([resource], request_timeout=patience_s)[resource]
-        found = asked.result(patience_s + 1.0)
+        within_s = self.session.learn_s
+        asked = admin.describe_configs([resource], request_timeout=within_s)[resource]
+        found = asked.result(within_s + 1.0)
         timeout_s, heartbeat_s = (
             int(found[f"consumer.{name}.ms"].value) / 1000
             for name in ("session.timeout", "heartbeat.interval")

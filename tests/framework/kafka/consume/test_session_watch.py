@@ -202,11 +202,14 @@ class Brokers:
 
     def __init__(self, *told: Session | Exception) -> None:
         self.told = [*told]
+        #: The time limit of the last request.
+        self.within_s = 0.0
 
     def describe_configs(
         self, resources: list[ConfigResource], request_timeout: float
     ) -> dict[ConfigResource, Future[dict[str, Any]]]:
         """The next answer; the last one for good."""
+        self.within_s = request_timeout
         answer: Future[dict[str, Any]] = Future()
         told = self.told.pop(0) if len(self.told) > 1 else self.told[0]
         if isinstance(told, Exception):
@@ -247,6 +250,27 @@ def test_a_session_that_is_told_late_or_altered_counts_from_then_on(
         watch.stop()
     assert [session for session, _ in known[:3]] == [UNKNOWN, (10.0, 3.0), (20.0, 4.0)]
     assert [every_s for _, every_s in known[:3]] == [45 / 4500, 10 / 4500, 20 / 4500]
+
+
+@pytest.mark.parametrize(
+    ("session", "within_s"),
+    [
+        (UNKNOWN, 5.0),
+        (Session(45.0, 5.0), 5.0),
+        (Session(10.0, 3.0), 4 / 3),
+        (Session(3.0, 1.0), 0.2),
+    ],
+)
+def test_a_silence_that_begins_with_that_question_is_noticed_within_the_session(
+    session: Session, within_s: float
+) -> None:
+    """Brokers may be set up for sessions that are shorter than two time limits."""
+    watch, brokers = SessionWatch(options_of("127.0.0.1:1", "broker"), "g"), Brokers(session)
+    watch.session = session
+    watch._learn(cast("AdminClient", brokers))
+    assert brokers.within_s == pytest.approx(within_s)
+    # Nothing answers it, and the next request to the coordinator fails.
+    assert within_s + session.ask_every_s + session.patience_s < session.timeout_s
 
 
 def test_a_group_without_answers_is_not_asked_for_its_session(
