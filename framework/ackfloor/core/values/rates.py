@@ -11,6 +11,8 @@ from ackfloor.core.values.setting_error import SettingError
 
 #: Unit -> its seconds.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
+#: What has fewer digits than this is a count.
+_MOST = 10**9
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*(?:([smh])|(min))")
 _FIX = 'write a count and a unit of time (s, m or h), such as "100/m"'
 
@@ -36,9 +38,13 @@ def parse_rate(value: str, *, field: str) -> float:
 
 
 def format_rate(per_s: float) -> str:
-    """A rate for people, in the shortest unit in which it is a whole number."""
+    """A rate for people, in the shortest unit in which it is a whole number.
+
+    What was written as a rate is read back from it, so it has no exponents.
+    """
     for unit, seconds in _UNITS_S.items():
         count = per_s * seconds
-        if count >= 1 and abs(count - round(count)) < 1e-6:
+        if 1 <= count < _MOST and abs(count - round(count)) < 1e-6:
             return f"{round(count)}/{unit}"
-    return f"{per_s * 3600:g}/h"
+    count, unit = (per_s, "s") if per_s >= 1000 else (per_s * 3600, "h")
+    return f"{count:.6f}".rstrip("0").rstrip(".") + f"/{unit}"

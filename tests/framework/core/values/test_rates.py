@@ -20,6 +20,10 @@ from ackfloor.core.values.setting_error import SettingError
         ("1/h", 1 / 3600, "1/h"),
         ("0.5/s", 0.5, "30/m"),
         ("0.5/h", 0.5 / 3600, "0.5/h"),
+        ("0.00001/h", 0.00001 / 3600, "0.00001/h"),
+        ("123456.7/h", 123456.7 / 3600, "123456.7/h"),
+        ("1234.5678/s", 1234.5678, "1234.5678/s"),
+        ("277777777.5/s", 277777777.5, "277777777.5/s"),
     ],
 )
 def test_a_rate_is_a_count_and_a_unit(text: str, per_s: float, shown: str) -> None:
