@@ -296,9 +296,13 @@ class Engine:
         Returns whether its executor should give back what it has not started, for another order.
         """
         state = self._state.handlers[handler]
-        fair = state.queue.fair
+        fair, rules = state.queue.fair, state.rules
         return fair is not None and fair.look(
-            running, state.rules.concurrency, now.mono_s, state.rules.consume_timeout_s
+            running,
+            rules.concurrency,
+            now.mono_s,
+            rules.consume_timeout_s,
+            rationed=state.rate is not None and state.rate.lacking,
         )
 
     def next_last(self, handler: str, queued: int, now: Now) -> Sequence[Unit]:

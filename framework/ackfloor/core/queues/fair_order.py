@@ -4,13 +4,16 @@ Theory. A healthy key should not wait for one that floods the topic, or one whos
 from time to time what runs is looked at (`look`), and two kinds of keys are found:
 
 NOISY    while all slots are taken: a key that holds more than a tenth of them, or that has used
-         more than a tenth of the recent handling time. It is noisy until nothing of it waits. Which
-         keys used how much is known from these looks alone: nothing is counted for each record.
+         more than a tenth of the recent handling time. Which keys used how much is known from
+         these looks alone: nothing is counted for each record. Where records wait for the handler's
+         rate, slots may be free, and its tokens are what is scarce: a key that has taken more than
+         a tenth of those is noisy. It is noisy until nothing of it waits.
 HANGING  a key of which a delivery runs far longer than usual, or whose last delivery timed out. It
          hangs until one of its deliveries is handled.
 
 All others are quiet. Quiet keys go first; what is due of others waits here, by key, and goes on
-when nothing of a quiet key waits: that of the key first which has the fewest in flight. Were every
+when nothing of a quiet key waits: that of the key first which has the fewest in flight, and of
+several the one that has taken the fewest tokens. Were every
 slot given to them then, the next record of a quiet key would wait for a delivery to end. So as many
 slots are kept free of them as all others may need (`kept`, `slot_demand`). Hanging keys are
 different: a slot that one has is lost for as long as the handler's consume timeout. So they never
@@ -56,6 +59,9 @@ PART = 0.1
 LOOKS = 250
 #: Looks that are needed to tell how much of the handling time a key uses.
 FEWEST_LOOKS = 25
+#: Tokens of a rate of which each counts as recent, and the fewest that tell a key's part of them.
+TOKENS = 250
+FEWEST_TOKENS = 10
 #: Where most deliveries have run for less than so many seconds, slots are not what is scarce.
 HELD_S = 0.001
 #: How many keys are remembered whose last delivery timed out.
@@ -120,7 +126,9 @@ class FairOrder:
         "_next_s",
         "_others",
         "_redelivered",
+        "_taken",
         "_timed_out",
+        "_tokens",
         "_used",
         "_usual",
         "key_of",
@@ -139,6 +147,9 @@ class FairOrder:
         #: How much of the handling time each key used, in slots x looks, and of all looks.
         self._used: dict[Key, float] = {}
         self._looks = 0.0
+        #: How many tokens of a rate that was scarce each key has taken, and all of them.
+        self._taken: dict[Key, float] = {}
+        self._tokens = 0.0
         #: Of redeliveries and all other keys.
         self._others = SlotDemand()
         #: Redeliveries of records whose last delivery timed out, that have, or had, a slot.
@@ -192,10 +203,13 @@ class FairOrder:
         concurrency: int,
         now_s: float,
         timeout_s: float | None = None,
+        *,
+        rationed: bool = False,
     ) -> bool:
         """Look at the deliveries that have a slot (of `concurrency`), redeliveries included.
 
-        `timeout_s` is the handler's consume timeout, None for no limit.
+        `timeout_s` is the handler's consume timeout, None for no limit; where `rationed`, records
+        wait for its rate.
         Returns whether the executor has to give back what it has not started: a key waits now that
         did not before, or what it was given would start in slots that are kept by now.
         """
@@ -220,6 +234,8 @@ class FairOrder:
         if busy >= concurrency and 2 * held >= busy:
             self._count(in_flight, concurrency)
             noisy = {key for key in in_flight if self._is_noisy(key, in_flight[key], concurrency)}
+        if rationed and self._tokens >= FEWEST_TOKENS:
+            noisy |= {key for key, part in self._taken.items() if part > PART * self._tokens}
         apart = noisy | hanging | self.waiting.keys()
         large = max(1.0, PART * concurrency)
         others = busy - sum(n for key, n in in_flight.items() if key in apart or n > large)
@@ -238,6 +254,18 @@ class FairOrder:
             # What is older counts half from now on; what is next to nothing is forgotten.
             self._looks /= 2
             self._used = {key: part / 2 for key, part in used.items() if part >= 1.0}
+
+    def took(self, firsts: Iterable[TrackedDelivery]) -> None:
+        """These have taken a token each of a rate for which others wait."""
+        for delivery in firsts:
+            # Redeliveries have a part of the tokens of their own.
+            if delivery.retrying or (key := self.key_of(delivery)) is None:
+                continue
+            self._taken[key] = self._taken.get(key, 0.0) + 1.0
+            self._tokens += 1.0
+        if self._tokens >= 2 * TOKENS:
+            self._tokens /= 2
+            self._taken = {key: part / 2 for key, part in self._taken.items() if part >= 2.0}
 
     def _is_noisy(self, key: Key, in_flight: int, concurrency: int) -> bool:
         if in_flight > max(1.0, PART * concurrency):
@@ -340,11 +368,15 @@ class FairOrder:
             in_flight = sum(each.in_flight for each in self._busy)
             room = min(room, concurrency - kept - in_flight)
             count = min(count, self._most_of(concurrency, kept, hanging) - in_flight)
-        order = [(w.in_flight, n, w) for n, w in enumerate(self.waiting.values()) if w.items]
+        order = [
+            (w.in_flight, self._taken.get(key, 0.0), n, w)
+            for n, (key, w) in enumerate(self.waiting.items())
+            if w.items
+        ]
         heapify(order)
         taken: list[Item] = []
         while order and len(taken) < count:
-            in_flight, n, found = order[0]
+            in_flight, tokens, n, found = order[0]
             if found.hanging and room <= 0:
                 heappop(order)
                 continue
@@ -354,7 +386,7 @@ class FairOrder:
             found.given[item[0] if isinstance(item, Lane) else item] = None
             self._busy[found] = None
             if found.items:
-                heapreplace(order, (in_flight + 1, n, found))
+                heapreplace(order, (in_flight + 1, tokens, n, found))
             else:
                 heappop(order)
         return taken

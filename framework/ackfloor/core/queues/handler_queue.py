@@ -239,6 +239,11 @@ class HandlerQueue:
             return ()
         return self._handed_out(self.fair.take(count, hanging_room, concurrency), of_a_lane)
 
+    def took_tokens(self, units: Sequence[Unit]) -> None:
+        """These were given, and others wait for tokens of the handler's rate."""
+        if self.fair is not None:
+            self.fair.took(_first_of(unit) for unit in units if unit)
+
     def _handed_out(self, taken: list[Item], of_a_lane: int | None) -> Sequence[Unit]:
         self._given += len(taken)
         if not self._ordered:

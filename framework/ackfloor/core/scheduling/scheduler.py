@@ -135,6 +135,8 @@ class Scheduler:
         rate.gave(units)
         waits = len(queue) > 0 or handler.circuit.breaker.is_open
         rate.note(waits=waits and not handler.held_until_s, needed=queue.lacked)
+        if rate.lacking:
+            queue.took_tokens(units)
 
     def next_s(self) -> float:
         """Monotonic seconds at which a handler may have a token that something waits for."""
