@@ -105,7 +105,9 @@ HANDLER = HandlerSnapshot(
         ),
     ),
     fairness="key",
-    noisy_keys=NoisyKeys(1, 2, 340, (NoisyKey("customer-3", hanging=True, running=1, behind=12),)),
+    noisy_keys=NoisyKeys(
+        1, 2, 340, (NoisyKey("customer-3", hanging=True, running=1, behind=12),), behind_hanging=12
+    ),
     long_slots=LongSlots(1, 1.2),
     rate=RateSnapshot(100.0, 25.0, 3, 12.5),
 )

@@ -315,6 +315,7 @@ def test_state_shows_partitions_handlers_and_faults(run: RunMetrics, address: st
         "hanging": 2,
         "behind": 340,
         "newest": [{"key": "customer-3", "hanging": True, "running": 1, "behind": 12}],
+        "behind_hanging": 12,
     }
     assert shown["long_slots"] == {"count": 1, "after_s": 1.2, "full": False}
     assert shown["rate"] == {

@@ -122,7 +122,7 @@ def test_a_viewer_is_not_told_which_keys_hang(
     """On a line of their own, and under the circuit breaker that they opened; a reader is."""
     del kafka
     run.show(noisy_keys=HANDLER.noisy_keys, breaker=breaker)
-    said = "bill: 1 noisy key, 2 hanging keys, 340 records behind"
+    said = "bill: 1 noisy key, 2 hanging keys, 340 records behind (12 of hanging keys)"
     for role, sees in ((Role.viewer, False), (Role.reader, True)):
         with console_of(run.listen, role=role) as console:
             page = console.ask(OVERVIEW).text

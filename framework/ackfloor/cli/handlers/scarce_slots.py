@@ -19,6 +19,7 @@ class HeldUp(NamedTuple):
     Attributes:
         running: how many of their records run, as far as the keys are named.
         behind: how many records wait behind them.
+        behind_hanging: how many of these wait behind keys that hang.
         newest: some of the keys, as far as redaction has left them, and which they are.
     """
 
@@ -27,6 +28,7 @@ class HeldUp(NamedTuple):
     hanging: int
     running: int
     behind: int
+    behind_hanging: int
     newest: str
 
     def __str__(self) -> str:
@@ -40,7 +42,9 @@ class HeldUp(NamedTuple):
         records = _counted(self.behind, "record") or "nothing"
         if self.running > self.noisy + self.hanging:
             records = f"{_counted(self.running, 'record')} in flight, {records}"
-        return f"{keys}, {records} behind"
+        mixed = self.noisy and self.hanging and self.behind
+        part = f" ({self.behind_hanging} of hanging keys)" if mixed else ""
+        return f"{keys}, {records} behind{part}"
 
 
 def noisy_key_remarks(state: Mapping[str, Any]) -> Iterator[str]:
@@ -60,9 +64,14 @@ def held_up(state: Mapping[str, Any]) -> Iterator[HeldUp]:
     for name, each in sorted(of_handler.items()):
         noisy, hanging, behind = (sum(k[n] for k in each) for n in ("noisy", "hanging", "behind"))
         again_noisy, again_hanging = _named_again(each)
-        running = sum(key["running"] for keys in each for key in keys["newest"])
         yield HeldUp(
-            name, noisy - again_noisy, hanging - again_hanging, running, behind, _named(each)
+            name,
+            noisy - again_noisy,
+            hanging - again_hanging,
+            running=sum(key["running"] for keys in each for key in keys["newest"]),
+            behind=behind,
+            behind_hanging=sum(k.get("behind_hanging", k["hanging"] and k["behind"]) for k in each),
+            newest=_named(each),
         )
 
 

@@ -167,7 +167,7 @@ def _scarce_lines(answer: RunAnswer, commands: NextCommands) -> Iterator[StatusL
         yield _of(answer)(State.wrong, "slots", text, count=1, next=next_)
     for each in held_up(answer.state):
         yield _of(answer)(
-            State.wrong if each.hanging and each.behind else State.note,
+            State.wrong if each.behind_hanging else State.note,
             "keys",
             f"{each.handler}: {each}",
             subject=each.handler,

@@ -37,7 +37,7 @@ def noisy_keys(
     waits = {
         key: _waits(found, handler) + behind.get(key, 0) for key, found in fair.waiting.items()
     }
-    hanging = sum(found.hanging for found in fair.waiting.values())
+    hanging = {key for key, found in fair.waiting.items() if found.hanging}
     newest = tuple(
         NoisyKey(
             state.shown_key(
@@ -49,7 +49,13 @@ def noisy_keys(
         )
         for key, found in islice(reversed(fair.waiting.items()), MOST_SHOWN)
     )
-    return NoisyKeys(len(fair.waiting) - hanging, hanging, sum(waits.values()), newest)
+    return NoisyKeys(
+        noisy=len(fair.waiting) - len(hanging),
+        hanging=len(hanging),
+        behind=sum(waits.values()),
+        newest=newest,
+        behind_hanging=sum(waits[key] for key in hanging),
+    )
 
 
 def _running_of(

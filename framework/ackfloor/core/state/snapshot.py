@@ -146,12 +146,14 @@ class NoisyKeys:
         hanging: how many hang.
         behind: how many records of both wait.
         newest: some of them, those first that were found last.
+        behind_hanging: how many of those that wait are of keys that hang.
     """
 
     noisy: int = 0
     hanging: int = 0
     behind: int = 0
     newest: tuple[NoisyKey, ...] = ()
+    behind_hanging: int = 0
 
 
 @dataclass(frozen=True, slots=True)

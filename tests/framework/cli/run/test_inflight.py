@@ -106,18 +106,18 @@ def test_noisy_and_hanging_keys_are_told_of_all_workers_together() -> None:
     flood = NoisyKey("flood\x1b[2J\n", hanging=False, running=7, behind=4_000)
     sick = NoisyKey("sick", hanging=True, running=1, behind=12)
     hidden = NoisyKey(None, hanging=True, running=0, behind=1)
-    first = replace(WELL, noisy_keys=NoisyKeys(1, 1, 4_012, (flood, sick)))
-    second = replace(WELL, noisy_keys=NoisyKeys(0, 1, 1, (hidden,)))
+    first = replace(WELL, noisy_keys=NoisyKeys(1, 1, 4_012, (flood, sick), 12))
+    second = replace(WELL, noisy_keys=NoisyKeys(0, 1, 1, (hidden,), 1))
     other = replace(WELL, name="ship", noisy_keys=NoisyKeys(1, 0, 1, (flood,)))
     assert told(first, second, other, WELL) == [
-        f"{name}, {count} behind; the newest: {newest}"
-        for name, count, newest in (
+        f"{name}, {behind}; the newest: {newest}"
+        for name, behind, newest in (
             (
                 "bill: 1 noisy key, 2 hanging keys, 8 records in flight",
-                "4013 records",
+                "4013 records behind (13 of hanging keys)",
                 "flood\\x1b[2J (noisy), sick (hanging), (not shown) (hanging)",
             ),
-            ("ship: 1 noisy key, 7 records in flight", "1 record", "flood\\x1b[2J (noisy)"),
+            ("ship: 1 noisy key, 7 records in flight", "1 record behind", "flood\\x1b[2J (noisy)"),
         )
     ]
 

@@ -147,6 +147,21 @@ def test_what_is_wrong_comes_first_with_the_command_to_type(
         assert text in " ".join(said.stdout.split())
 
 
+@pytest.mark.parametrize("behind", [0, 12])
+def test_keys_that_hang_are_wrong_where_records_wait_for_them(
+    run: Run, kafka: list[GroupLook], behind: int
+) -> None:
+    """What waits behind a noisy key beside them waits for others, as it should."""
+    newest = HANDLER.noisy_keys.newest
+    run.show(noisy_keys=NoisyKeys(1, 2, 340, newest, behind_hanging=behind))
+    said = asked(on=[run], columns=200)
+    text = f"bill: 1 noisy key, 2 hanging keys, 340 records behind ({behind} of hanging keys)"
+    state = "wrong" if behind else "note"
+    assert [line.split()[:2] for line in said.stdout.splitlines() if text in line] == [
+        [state, "keys"]
+    ]
+
+
 @pytest.mark.parametrize("columns", [80, 160])
 def test_it_fits_the_terminal(run: Run, kafka: list[GroupLook], columns: int) -> None:
     """Text is wrapped; a command stays in one piece, to be copied, even where it is longer."""

@@ -76,7 +76,7 @@ class TestNoisyKeys:
         world.fill()
         world.turn()
         sick = NoisyKey("sick", hanging=True, running=1, behind=12)
-        assert seen(world) == NoisyKeys(0, 1, 12, (sick,))
+        assert seen(world) == NoisyKeys(0, 1, 12, (sick,), behind_hanging=12)
         while world.end_of(b"sick"):
             world.fill()
         world.turn()
