@@ -195,7 +195,11 @@ def test_a_function_that_fails_groups_nothing(
     with caplog.at_level("WARNING", "ackfloor.fairness"):
         assert [fair_key(record) for _ in range(3)] == [None] * 3
     (line,) = caplog.messages
-    assert line.startswith("handlers.bill.fairness: the function failed for orders/0/8")
+    assert line.startswith("handlers.bill.fairness: the function gave no group for orders/0/8: ")
+    fair_key._say_s = 0.0
+    with caplog.at_level("WARNING", "ackfloor.fairness"):
+        assert fair_key(record) is None
+    assert caplog.messages[1].endswith(" (2 more calls since the last such line)")
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,14 @@ class FairKey:
         function: what it calls.
     """
 
-    __slots__ = ("_function", "_handler", "_say_s")
+    __slots__ = ("_function", "_handler", "_say_s", "_unsaid")
 
     def __init__(self, handler: str, function: Callable[[Delivery], Key | None]) -> None:
         self._handler = handler
         self._function = function
         self._say_s = 0.0
+        #: How often it has failed since the last line.
+        self._unsaid = 0
 
     def __eq__(self, other: object) -> bool:
         """Whether records are grouped alike: by the same function of the same handler."""
@@ -92,13 +94,15 @@ class FairKey:
 
     def _say(self, delivery: TrackedDelivery, why: str) -> None:
         now_s = time.monotonic()
-        if now_s >= self._say_s:
-            self._say_s = now_s + SAY_AGAIN_S
-            log.warning(
-                "handlers.%s.fairness: the function failed for %s/%d/%d, which waits for no other "
-                "record now: %s",
-                self._handler, delivery.topic, delivery.partition, delivery.offset, why,
-            )  # fmt: skip
+        if now_s < self._say_s:
+            self._unsaid += 1
+            return
+        more = f" ({self._unsaid} more calls since the last such line)" if self._unsaid else ""
+        self._say_s, self._unsaid = now_s + SAY_AGAIN_S, 0
+        log.warning(
+            "handlers.%s.fairness: the function gave no group for %s/%d/%d: %s%s",
+            self._handler, delivery.topic, delivery.partition, delivery.offset, why, more,
+        )  # fmt: skip
 
 
 def _in_a_line(exc: BaseException) -> str:

@@ -58,7 +58,8 @@ class WorkerSettings:
         if not version.dry_run:
             loop.reload(reloaded)
             set_log_level(launch.settings.app.log_level)
-            log.info("settings changed; %d running deliveries are overdue by them", len(late))
+            ended = f"; {len(late)} running deliveries are overdue by them" if late else ""
+            log.info("settings changed%s", ended)
         return Answer(version.number, "", len(late), overdue)
 
 
