@@ -223,7 +223,8 @@ def text_of(
         "the others' records go to a topic that nobody reads. Where none is sick, all records are "
         "read, none hangs, and the noisy key's take no time."
     )
-    repeat = "- Repeat: `python -m benchmarks.fairness`."
+    options = f"--rounds {given.rounds} --seconds {given.seconds}"
+    repeat = f"- Repeat: `python -m benchmarks.fairness {options}`."
     lines = ["# Fairness between keys", "", *head, load, judged, repeat]
     for case, one in found.items():
         lines += ["", f"## {CASES[case].name}", "", *table(one)]
