@@ -217,8 +217,8 @@ HANDLER_GAUGES = (
     QUARANTINED_SINCE,
     _handler(
         "noisy_keys",
-        "Keys that use more than a tenth of the handler's slots or time while all slots are taken: "
-        "their records wait for those of others.",
+        "Keys that use more than a tenth of what the handler has too little of, slots and time or "
+        "its rate: their records wait for those of others.",
         lambda h: h.noisy_keys.noisy,
     ),
     _handler(
