@@ -17,17 +17,16 @@ from ackfloor.core.records.record import CommitPosition
 from ackfloor.kafka.client.client_options import KafkaOptions
 from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.kafka.produce.sink import KafkaSink
-from ackfloor.testing import KafkaCluster
 from tests.contracts.sink_contract import Listener as SinkListener
 from tests.contracts.sink_contract import parcel_of
 from tests.contracts.sink_contract import pump as pump_sink
 from tests.contracts.source_contract import BOUND_S, Listener, pump
 from tests.contracts.test_kafka_contract import KafkaWorld
+from tests.soak.proxied_broker import NODE, proxied_broker
 from tests.soak.proxy import Proxy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("lost answers")]
 
-NODE = 1
 SESSION_MS = 6_000
 
 
@@ -77,15 +76,8 @@ class Stand:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Stand]:
     """One broker for this file."""
-    proxy = Proxy(NODE)
-    with KafkaCluster(NODE, advertised_ports=proxy.ports) as cluster:
-        ports = [int(server.rpartition(":")[2]) for server in cluster.bootstrap_servers.split(",")]
-        proxy.start()
-        try:
-            proxy.aim({NODE: ports[0]})
-            yield Stand(proxy, cluster.internal_servers)
-        finally:
-            proxy.stop()
+    with proxied_broker() as (proxy, cluster):
+        yield Stand(proxy, cluster.internal_servers)
 
 
 @pytest.fixture

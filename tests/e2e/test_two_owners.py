@@ -16,11 +16,11 @@ from ackfloor.testing import KafkaCluster
 from tests.e2e.churn import Churn
 from tests.e2e.churn_account import find
 from tests.e2e.commit_log import read_commits
+from tests.soak.proxied_broker import NODE, proxied_broker
 from tests.soak.proxy import Proxy
 
 pytestmark = [pytest.mark.kafka, pytest.mark.e2e]
 
-NODE = 1
 SESSION_S = 3.0
 #: The coordinator's silence, from the moment at which the other worker has taken over.
 BESIDE_S = 3 * SESSION_S
@@ -34,15 +34,8 @@ KINDS = {
 @pytest.fixture(scope="module")
 def broker() -> Iterator[tuple[Proxy, KafkaCluster]]:
     """A broker with a proxy in front of it, which only those pass who are told its address."""
-    proxy = Proxy(NODE)
-    config = {"group.consumer.min.session.timeout.ms": "1000"}
-    with KafkaCluster(NODE, config=config, advertised_ports=proxy.ports) as cluster:
-        proxy.start()
-        try:
-            proxy.aim({NODE: int(cluster.bootstrap_servers.rpartition(":")[2])})
-            yield proxy, cluster
-        finally:
-            proxy.stop()
+    with proxied_broker({"group.consumer.min.session.timeout.ms": "1000"}) as both:
+        yield both
 
 
 @pytest.mark.parametrize("kind", KINDS)

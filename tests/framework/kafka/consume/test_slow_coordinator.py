@@ -18,11 +18,11 @@ from ackfloor.kafka.consume.source import KafkaSource
 from ackfloor.testing import KafkaCluster
 from tests.framework.kafka.consume.test_membership import opened
 from tests.framework.kafka.wire import fresh, make_topic, produce, pump
+from tests.soak.proxied_broker import NODE, proxied_broker
 from tests.soak.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
 
-NODE = 1
 SESSION_S, HEARTBEAT_S = 4.0, 1.0
 #: Of an answer; a request takes as long before.
 LATE_S = 0.65
@@ -31,15 +31,8 @@ LATE_S = 0.65
 @pytest.fixture
 def broker() -> Iterator[tuple[Proxy, KafkaCluster]]:
     """A broker with a proxy in front of it, which only those pass who are given its address."""
-    proxy = Proxy(NODE)
-    config = {"group.consumer.min.session.timeout.ms": "1000"}
-    with KafkaCluster(NODE, config=config, advertised_ports=proxy.ports) as cluster:
-        proxy.start()
-        try:
-            proxy.aim({NODE: int(cluster.bootstrap_servers.rpartition(":")[2])})
-            yield proxy, cluster
-        finally:
-            proxy.stop()
+    with proxied_broker({"group.consumer.min.session.timeout.ms": "1000"}) as both:
+        yield both
 
 
 def set_session(servers: str, group: str) -> None:
