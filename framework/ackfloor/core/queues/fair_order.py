@@ -13,13 +13,12 @@ HANGING  a key of which a delivery runs far longer than usual, or whose last del
 
 All others are quiet. Quiet keys go first; what is due of others waits here, by key, and goes on
 when nothing of a quiet key waits: that of the key first which has the fewest in flight, and of
-several the one that has taken the fewest tokens. Were every
-slot given to them then, the next record of a quiet key would wait for a delivery to end. So as many
-slots are kept free of them as all others may need (`kept`, `slot_demand`). Hanging keys are
-different: a slot that one has is lost for as long as the handler's consume timeout. So they never
-hold more than a quarter of the slots, and together with redeliveries no more than half. Of
-redeliveries those whose last delivery timed out have a quarter of the slots at most, so that others
-come through.
+several the one that has taken the fewest tokens. Were every slot given to them then, the next
+record of a quiet key would wait for a delivery to end. So as many slots are kept free of them as
+all others may need (`kept`, `slot_demand`). Hanging keys are different: a slot that one has is lost
+for as long as the handler's consume timeout. So they never hold more than a quarter of the slots,
+and together with redeliveries no more than half. Of redeliveries those whose last delivery timed
+out have a quarter of the slots at most, so that others come through.
 
 While no key is noisy or hanging, records are looked at by nobody, and go in their order.
 

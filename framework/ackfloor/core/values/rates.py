@@ -11,7 +11,7 @@ from ackfloor.core.values.setting_error import SettingError
 
 #: Unit -> its seconds.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
-#: What has fewer digits than this is a count.
+#: The count of a rate is below it: it may have nine digits.
 _MOST = 10**9
 _RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*/\s*(?:([smh])|(min))")
 _FIX = 'write a count and a unit of time (s, m or h), such as "100/m"'
